@@ -1,0 +1,1 @@
+"""The `fovea` command; a tier is imported only when its command runs."""
