@@ -15,40 +15,76 @@ ImageArray = NDArray[np.uint8]
 
 
 def frozen_floats(name: str, values: Any, shape: tuple[int | None, ...]) -> FloatArray:
-    """`values` as a read-only float32 array of `shape` (None: any length), all finite, or Malformed."""
-    try:
-        array = np.ascontiguousarray(values, dtype=np.float32)
-    except (TypeError, ValueError) as error:
-        raise Malformed(f"{name}: expected numbers, got {type(values).__name__}") from error
-    array = _shaped(name, array, shape)
+    """`values` as a read-only float32 array of `shape` (None: any length), all finite, or Malformed.
+
+    The result is nobody else's memory: a caller who keeps writing to its own array does not reach it. An array
+    that came out of here once is passed through without another copy.
+    """
+    array: FloatArray = _numbers(name, values, shape, np.float32)
     if not np.isfinite(array).all():
-        raise Malformed(f"{name}: expected finite values, got NaN or infinity")
+        raise Malformed(f"{name}: expected finite values, got {array[~np.isfinite(array)][0]}")
     return array
 
 
 def frozen_ints(name: str, values: Any, shape: tuple[int | None, ...]) -> IntArray:
-    """`values` as a read-only int32 array of `shape` (None: any length), or Malformed."""
+    """`values` as a read-only int32 array of `shape` (None: any length), or Malformed; memory as above."""
+    array: IntArray = _numbers(name, values, shape, np.int32)
+    if array is not values:
+        given = np.asarray(values).ravel()
+        changed = given[given != array.ravel()]
+        if changed.size:
+            raise Malformed(f"{name}: expected whole numbers that fit 32 bits, got {changed[0]}")
+    return array
+
+
+def frozen_boxes(name: str, values: Any) -> FloatArray:
+    """`values` as read-only boxes f32[N, 4] with x1 <= x2 and y1 <= y2, or Malformed."""
+    boxes = frozen_floats(name, values, (None, 4))
+    wrong = (boxes[:, 2:] < boxes[:, :2]).any(axis=1)
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise Malformed(f"{name}: expected x1 <= x2 and y1 <= y2, got {boxes[row].tolist()} in row {row}")
+    return boxes
+
+
+def frozen_unit(name: str, values: Any, shape: tuple[int | None, ...]) -> FloatArray:
+    """`values` as a read-only float32 array of `shape` within 0 to 1, or Malformed."""
+    array = frozen_floats(name, values, shape)
+    if array.size and (array.min() < 0.0 or array.max() > 1.0):
+        raise Malformed(f"{name}: expected 0 to 1, got {array.min():g} to {array.max():g}")
+    return array
+
+
+def _numbers(name: str, values: Any, shape: tuple[int | None, ...], dtype: type[np.generic]) -> NDArray[Any]:
+    """`values` as a read-only array of `dtype` and `shape`; what does not fit `dtype` is left to the caller."""
+    if isinstance(values, np.ndarray) and values.dtype == dtype and _is_frozen(values):
+        array = values
+    else:
+        array = _converted(name, values, dtype)
+        array.flags.writeable = False
+    if array.shape == (0,) and not shape[0]:
+        array = array.reshape([wanted or 0 for wanted in shape])
+    if len(array.shape) != len(shape) or any(
+        wanted is not None and wanted != got for wanted, got in zip(shape, array.shape, strict=True)
+    ):
+        sides = ["N" if wanted is None else str(wanted) for wanted in shape]
+        raise Malformed(f"{name}: expected shape ({', '.join(sides)}), got {array.shape}")
+    return array
+
+
+def _converted(name: str, values: Any, dtype: type[np.generic]) -> NDArray[Any]:
     try:
         given = np.asarray(values)
-        array = np.ascontiguousarray(given, dtype=np.int32)
+        if given.dtype.kind not in "iuf":
+            raise TypeError(f"array of {given.dtype}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.array(given, dtype=dtype, order="C")
     except (TypeError, ValueError, OverflowError) as error:
-        raise Malformed(f"{name}: expected whole numbers, got {type(values).__name__}") from error
-    if given.size and not np.array_equal(given, array):
-        raise Malformed(f"{name}: expected whole numbers that fit 32 bits")
-    return _shaped(name, array, shape)
+        wanted = "whole numbers" if issubclass(dtype, np.integer) else "numbers"
+        got = f"array of {values.dtype}" if isinstance(values, np.ndarray) else type(values).__name__
+        raise Malformed(f"{name}: expected {wanted}, got {got}") from error
 
 
-def _shaped(name: str, array: NDArray[Any], shape: tuple[int | None, ...]) -> NDArray[Any]:
-    if array.size == 0:
-        array = array.reshape([0 if wanted is None else wanted for wanted in shape])
-    fits = array.ndim == len(shape) and all(
-        wanted is None or wanted == got for wanted, got in zip(shape, array.shape, strict=True)
-    )
-    if not fits:
-        wanted_text = "(" + ", ".join("N" if wanted is None else str(wanted) for wanted in shape) + ")"
-        raise Malformed(f"{name}: expected shape {wanted_text}, got {array.shape}")
-    if array.flags.writeable:
-        # A copy, unless the conversion made one: a caller who keeps writing to its own array must not reach us.
-        array = array.copy()
-        array.flags.writeable = False
-    return array
+def _is_frozen(array: NDArray[Any]) -> bool:
+    """True when nobody can write to the memory of `array`: it is read-only and not a window on another array."""
+    return not array.flags.writeable and array.flags.owndata and array.flags.c_contiguous

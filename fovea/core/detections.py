@@ -8,7 +8,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from fovea.core.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
+from fovea.core.arrays import FloatArray, IntArray, frozen_boxes, frozen_ints, frozen_unit
 from fovea.core.errors import Malformed
 from fovea.core.frame import ImageSize
 from fovea.core.labels import LabelSet
@@ -61,12 +61,10 @@ class Candidates:
     image_size: ImageSize
 
     def __post_init__(self) -> None:
-        boxes = frozen_floats("candidates boxes_xyxy", self.boxes_xyxy, (None, 4))
-        scores = frozen_floats("candidates class_scores", self.class_scores, (len(boxes), len(self.labels)))
-        _check_boxes("candidates", boxes)
-        _check_unit("candidates class_scores", scores)
+        boxes = frozen_boxes("candidates boxes_xyxy", self.boxes_xyxy)
+        scores = frozen_unit("candidates class_scores", self.class_scores, (len(boxes), len(self.labels)))
         if self.kind is ScoreKind.ONE_PER_BOX and (np.count_nonzero(scores, axis=1) > 1).any():
-            raise Malformed("candidates: one score per box was said, but a box has several")
+            raise Malformed("candidates class_scores: expected one score per box, got several in a row")
         object.__setattr__(self, "boxes_xyxy", boxes)
         object.__setattr__(self, "class_scores", scores)
 
@@ -101,11 +99,9 @@ class Detections:
     model: ModelRef
 
     def __post_init__(self) -> None:
-        boxes = frozen_floats("detections boxes_xyxy", self.boxes_xyxy, (None, 4))
-        scores = frozen_floats("detections scores", self.scores, (len(boxes),))
+        boxes = frozen_boxes("detections boxes_xyxy", self.boxes_xyxy)
+        scores = frozen_unit("detections scores", self.scores, (len(boxes),))
         class_ids = frozen_ints("detections class_ids", self.class_ids, (len(boxes),))
-        _check_boxes("detections", boxes)
-        _check_unit("detections scores", scores)
         if class_ids.size and class_ids.min() < 0:
             raise Malformed(f"detections class_ids: expected 0 or more, got {class_ids.min()}")
         object.__setattr__(self, "boxes_xyxy", boxes)
@@ -128,15 +124,3 @@ class Inference:
 
     detections: Detections
     candidates: Candidates
-
-
-def _check_boxes(name: str, boxes: FloatArray) -> None:
-    wrong = np.flatnonzero((boxes[:, 2] < boxes[:, 0]) | (boxes[:, 3] < boxes[:, 1]))
-    if wrong.size:
-        row = boxes[wrong[0]].tolist()
-        raise Malformed(f"{name} boxes_xyxy: expected x1 <= x2 and y1 <= y2, got {row} in row {wrong[0]}")
-
-
-def _check_unit(name: str, values: FloatArray) -> None:
-    if values.size and (values.min() < 0.0 or values.max() > 1.0):
-        raise Malformed(f"{name}: expected 0 to 1, got {values.min():g} to {values.max():g}")

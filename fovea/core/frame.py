@@ -11,17 +11,25 @@ import numpy as np
 from fovea.core.arrays import ImageArray
 from fovea.core.errors import Malformed
 
+_LARGEST_SIDE_PX = 2**24
+"""Beyond it a float32 box no longer tells neighbouring pixels apart."""
+
+_LARGEST_SEQUENCE = 2**63 - 1
+
 
 @dataclass(frozen=True, slots=True)
 class ImageSize:
-    """Width and height of an image in pixels, both at least 1."""
+    """Width and height of an image in whole pixels, 1 to 2**24."""
 
     width: int
     height: int
 
     def __post_init__(self) -> None:
-        if self.width < 1 or self.height < 1:
-            raise Malformed(f"image size: expected at least 1x1 px, got {self.width}x{self.height}")
+        for name, side in (("width", self.width), ("height", self.height)):
+            if not isinstance(side, int) or not 1 <= side <= _LARGEST_SIDE_PX:
+                raise Malformed(
+                    f"image size {name}: expected 1 to {_LARGEST_SIDE_PX} whole px, got {side!r:.40}"
+                )
 
     def __str__(self) -> str:
         return f"{self.width}x{self.height}"
@@ -36,11 +44,12 @@ class FrameId:
     sequence: int
 
     def __post_init__(self) -> None:
-        if not self.camera or not self.boot_id or self.sequence < 0:
+        if not self.camera or not self.boot_id:
             raise Malformed(
-                "frame id: expected a camera, a boot id and a sequence of 0 or more, "
-                f"got {self.camera!r}, {self.boot_id!r}, {self.sequence}"
+                f"frame id: expected a camera and a boot id, got {self.camera!r}, {self.boot_id!r}"
             )
+        if not isinstance(self.sequence, int) or not 0 <= self.sequence <= _LARGEST_SEQUENCE:
+            raise Malformed(f"frame id sequence: expected 0 to 2**63 - 1, got {self.sequence!r:.40}")
 
     def __str__(self) -> str:
         return f"{self.camera}/{self.boot_id}/{self.sequence}"
@@ -50,7 +59,8 @@ class FrameId:
 class Frame:
     """Pixels u8[H, W, 3] in BGR order, when they were captured (UTC), and on the monotonic clock (seconds).
 
-    `pixels` is made read-only. Raises Malformed for any other shape, dtype or a time without a zone.
+    `pixels` becomes a read-only view, not a copy (6 MB for each full-HD frame): whoever makes a Frame gives the
+    array away and fills a new one next time. Raises Malformed for any other shape, dtype or a time without a zone.
     """
 
     id: FrameId
@@ -74,7 +84,7 @@ def checked_pixels(pixels: object) -> ImageArray:
     """`pixels` as a contiguous read-only u8[H, W, 3] array; Malformed says what it was instead.
 
     Grey, BGRA, 16-bit and float images are refused here, not guessed at: `fovea.runtime.images` converts them
-    where they come in. An array that is already read-only and contiguous is passed through without a copy.
+    where they come in. A contiguous array is not copied: the result is a view of the caller's memory.
     """
     if not isinstance(pixels, np.ndarray):
         raise Malformed(f"pixels: expected a uint8 array [H, W, 3], got {type(pixels).__name__}")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fovea.core.arrays import FloatArray, IntArray
+from fovea.core.arrays import FloatArray, IntArray, frozen_boxes, frozen_ints, frozen_unit
 from fovea.core.detections import Detections, ModelRef
 from fovea.core.errors import Malformed
 from fovea.core.geometry import iou_matrix
@@ -28,6 +28,14 @@ class BoxSet:
     class_ids: IntArray
     weight: float = 1.0
 
+    def __post_init__(self) -> None:
+        boxes = frozen_boxes("box set boxes_xyxy", self.boxes_xyxy)
+        object.__setattr__(self, "boxes_xyxy", boxes)
+        object.__setattr__(self, "scores", frozen_unit("box set scores", self.scores, (len(boxes),)))
+        object.__setattr__(self, "class_ids", frozen_ints("box set class_ids", self.class_ids, (len(boxes),)))
+        if not (self.weight > 0 and np.isfinite(self.weight)):
+            raise Malformed(f"box set weight: expected a finite number above 0, got {self.weight}")
+
 
 @dataclass(frozen=True, slots=True)
 class FusionSettings:
@@ -37,31 +45,30 @@ class FusionSettings:
     iou: float = 0.55
     absent_share: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not 0 < self.iou < 1:
+            raise Malformed(f"fusion iou: expected more than 0 and less than 1, got {self.iou}")
+        if not 0 <= self.absent_share <= 1:
+            raise Malformed(f"fusion absent_share: expected 0 to 1, got {self.absent_share}")
+
 
 def fuse(sources: Sequence[BoxSet], settings: FusionSettings = FusionSettings()) -> BoxSet:
     """The merged boxes of all sources, best first. Deterministic, and the order of equal sources does not matter
-    but for ties. Raises Malformed when there is no source or a weight is not above zero."""
-    if not sources or any(not source.weight > 0 for source in sources):
-        raise Malformed("fusion: expected at least one source, each with a weight above 0")
+    but for ties. Raises Malformed when there is no source."""
+    if not sources:
+        raise Malformed("fusion: expected at least one source, got none")
     boxes = np.concatenate([source.boxes_xyxy for source in sources]).astype(np.float64)
     scores = np.concatenate([source.scores for source in sources]).astype(np.float64)
     class_ids = np.concatenate([source.class_ids for source in sources])
     origin = np.concatenate([np.full(len(s.scores), index) for index, s in enumerate(sources)])
     weights = np.array([source.weight for source in sources])
 
-    fused: list[tuple[float, int, np.ndarray]] = []
-    for class_id in np.unique(class_ids):
-        members = np.flatnonzero(class_ids == class_id)
-        members = members[np.argsort(-(scores * weights[origin])[members], kind="stable")]
-        for cluster in _clusters(boxes[members], origin[members], settings.iou):
-            rows = members[cluster]
-            fused.append(_merge(boxes[rows], scores[rows], origin[rows], weights, int(class_id), settings))
-    fused.sort(key=lambda item: -item[0])
-    return BoxSet(
-        np.array([box for _, _, box in fused], np.float32).reshape(-1, 4),
-        np.array([score for score, _, _ in fused], np.float32),
-        np.array([class_id for _, class_id, _ in fused], np.int32),
-    )
+    order = np.lexsort((-scores * weights[origin], class_ids))
+    boxes, scores, class_ids, origin = boxes[order], scores[order], class_ids[order], origin[order]
+    heads, cluster = np.unique(_heads(boxes, class_ids, origin, settings.iou), return_inverse=True)
+    fused_boxes, fused_scores = _means(boxes, scores, weights[origin], cluster, weights.sum(), settings)
+    best_first = np.argsort(-fused_scores, kind="stable")
+    return BoxSet(fused_boxes[best_first], fused_scores[best_first], class_ids[heads][best_first])
 
 
 def merge_detections(
@@ -71,6 +78,8 @@ def merge_detections(
     settings: FusionSettings = FusionSettings(),
 ) -> Detections:
     """Fuses answers to one frame into one. Raises Malformed when they are not about the same image size."""
+    if len(answers) != len(weights):
+        raise Malformed(f"fusion: expected a weight for each of {len(answers)} answers, got {len(weights)}")
     sizes = {answer.image_size for answer in answers}
     if len(sizes) != 1:
         raise Malformed(f"fusion: expected answers to one image, got sizes {sorted(map(str, sizes))}")
@@ -84,37 +93,39 @@ def merge_detections(
     return Detections(fused.boxes_xyxy, fused.scores, fused.class_ids, sizes.pop(), merged_ref)
 
 
-def _clusters(boxes: np.ndarray, origin: np.ndarray, iou: float) -> list[list[int]]:
-    """Row numbers by cluster. Each box, strongest first, joins the best-overlapping cluster that has no box of its
-    own source yet (a model does not see one thing twice: suppression has already spoken), else opens one."""
+def _heads(boxes: np.ndarray, class_ids: np.ndarray, origin: np.ndarray, iou: float) -> np.ndarray:
+    """For each row the row that opened its cluster. Each box, strongest first, joins the best-overlapping cluster of
+    its class that has no box of its own source yet (a model does not see one thing twice: suppression has already
+    spoken), else opens one."""
     overlaps = iou_matrix(boxes, boxes)
-    clusters: list[list[int]] = []
-    heads: list[int] = []
-    for row in range(len(boxes)):
+    near = (overlaps > iou) & (class_ids[:, None] == class_ids[None, :])
+    heads = np.arange(len(boxes))
+    sources_of = [{source} for source in origin.tolist()]
+    # Most boxes have no other near them: only those that have one are walked in order.
+    for row in np.flatnonzero(np.tril(near, k=-1).any(axis=1)).tolist():
         fitting = [
-            (overlaps[row, head], index)
-            for index, head in enumerate(heads)
-            if overlaps[row, head] > iou and all(origin[row] != origin[member] for member in clusters[index])
+            head
+            for head in np.flatnonzero(near[row, :row]).tolist()
+            if heads[head] == head and origin[row] not in sources_of[head]
         ]
         if fitting:
-            clusters[max(fitting, key=lambda item: (item[0], -item[1]))[1]].append(row)
-        else:
-            clusters.append([row])
-            heads.append(row)
-    return clusters
+            heads[row] = fitting[int(overlaps[row, fitting].argmax())]
+            sources_of[heads[row]].add(int(origin[row]))
+    return heads
 
 
-def _merge(
+def _means(
     boxes: np.ndarray,
     scores: np.ndarray,
-    origin: np.ndarray,
-    weights: np.ndarray,
-    class_id: int,
+    trust: np.ndarray,
+    cluster: np.ndarray,
+    trust_of_all: float,
     settings: FusionSettings,
-) -> tuple[float, int, np.ndarray]:
-    trust = weights[origin]
+) -> tuple[FloatArray, FloatArray]:
+    """The box f32[K, 4] and the score f32[K] of each cluster 0..K-1."""
     pull = np.maximum(scores * trust, 1e-12)
-    box = (boxes * pull[:, None]).sum(axis=0) / pull.sum()
-    silent = weights.sum() - trust.sum()
-    score = (scores * trust).sum() / (trust.sum() + settings.absent_share * silent)
-    return float(score), class_id, box
+    columns = [np.bincount(cluster, pull * column) / np.bincount(cluster, pull) for column in boxes.T]
+    spoken = np.bincount(cluster, trust)
+    silent = np.maximum(trust_of_all - spoken, 0)
+    fused_scores = np.bincount(cluster, scores * trust) / (spoken + settings.absent_share * silent)
+    return np.stack(columns, axis=1).astype(np.float32), np.minimum(fused_scores, 1).astype(np.float32)

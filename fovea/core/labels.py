@@ -64,13 +64,15 @@ class LabelSet:
     labels: tuple[Label, ...]
 
     def __post_init__(self) -> None:
-        seen: dict[int, str] = {}
+        by_id: dict[int, str] = {}
         for label in self.labels:
-            if label.id in seen:
+            if label.id in by_id:
                 raise Malformed(
-                    f"labels: {label.name!r} and {seen[label.id]!r} share the id {label.id}; each label once"
+                    f"labels: {label.name!r} and {by_id[label.id]!r} share the id {label.id}; each label once"
                 )
-            seen[label.id] = label.name
+            by_id[label.id] = label.name
+        if len(set(by_id.values())) < len(by_id):
+            raise Malformed(f"labels: expected each name once, got {list(by_id.values())!r:.200}")
         if not self.labels:
             raise Malformed("labels: expected at least one, got none")
 

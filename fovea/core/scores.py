@@ -1,7 +1,8 @@
 """Applying a score calibration: raw scores in, probabilities that can be compared across models out.
 
 A calibration is strictly monotone, so it never changes the order of a model's own boxes (and so never its AP within
-a class). It is fitted by `calibration.fit_scores` and travels in the bundle.
+a class); scores closer than float32 can tell after the map become equal, never swapped. It is fitted by
+`calibration.fit_scores` and travels in the bundle.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import numpy as np
 from fovea.core.arrays import FloatArray, frozen_floats
 from fovea.core.errors import Malformed
 
-_EDGE = 1e-6
+_LOWEST, _HIGHEST = 2.0**-150, 1 - 2.0**-25
+"""The open interval in which the logit is finite: 0 and 1 are moved by half a float32 step, no other score is."""
+_LARGEST_EXPONENT = 700.0
 
 
 class ScoreCurve(Protocol):
@@ -38,12 +41,9 @@ class PlattCurve:
             raise Malformed(f"platt curve: expected a finite slope above 0, got {self.slope}, {self.offset}")
 
     def apply(self, scores: FloatArray) -> FloatArray:
-        inside = np.clip(scores.astype(np.float64), _EDGE, 1 - _EDGE)
-        logits = np.log(inside / (1 - inside))
-        # Beyond the clip the curve goes on as a short line, so that it stays strictly increasing to both ends.
-        tilt = 1e-3 * _EDGE * (scores.astype(np.float64) - 0.5)
-        calibrated = 0.5 * (1 + np.tanh(0.5 * (self.slope * logits + self.offset)))
-        return np.clip(calibrated + tilt, 0, 1).astype(np.float32)
+        inside = np.clip(scores.astype(np.float64), _LOWEST, _HIGHEST)
+        logits = self.slope * (np.log(inside) - np.log1p(-inside)) + self.offset
+        return (1 / (1 + np.exp(-np.maximum(logits, -_LARGEST_EXPONENT)))).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,15 +74,26 @@ class ScoreCalibration:
     fallback: ScoreCurve
     by_class: Mapping[int, ScoreCurve] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by_class", dict(self.by_class))
+
     @classmethod
     def identity(cls) -> ScoreCalibration:
         """Leaves scores as they are: a model that nobody calibrated yet."""
         return cls(PiecewiseCurve(np.array([0, 1]), np.array([0, 1])))
 
     def apply(self, class_scores: FloatArray, class_ids: tuple[int, ...]) -> FloatArray:
-        """Calibrates f32[N, C], channel j being class `class_ids[j]`. A raw 0 (no claim at all) stays 0."""
-        calibrated = np.empty_like(class_scores, dtype=np.float32)
+        """Calibrates f32[N, C], channel j being class `class_ids[j]`. A raw 0 (no claim at all) stays 0.
+
+        Raises Malformed when there are not as many ids as channels.
+        """
+        if class_scores.ndim != 2 or class_scores.shape[1] != len(class_ids):
+            raise Malformed(
+                f"score calibration: expected scores (N, {len(class_ids)}), got {class_scores.shape}"
+            )
+        calibrated = np.array(self.fallback.apply(class_scores))
         for channel, class_id in enumerate(class_ids):
-            curve = self.by_class.get(class_id, self.fallback)
-            calibrated[:, channel] = curve.apply(class_scores[:, channel])
-        return np.where(class_scores > 0, calibrated, 0).astype(np.float32)
+            if class_id in self.by_class:
+                calibrated[:, channel] = self.by_class[class_id].apply(class_scores[:, channel])
+        calibrated[class_scores <= 0] = 0
+        return calibrated

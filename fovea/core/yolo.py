@@ -9,6 +9,9 @@ cut graph     boxes f32[4R, A] and logits f32[C, A]: our own export, cut before 
 one-to-many   f32[4 + C, A]: Ultralytics v8/v11 export: centre x, y, width, height in px, then class probabilities.
 end-to-end    f32[N, 6]: x1, y1, x2, y2, score, class: one score per box.
 yolox         f32[A, 5 + C]: offset to the cell, log size, objectness, class probabilities (Ge et al. 2021).
+
+A network may put out anything. A wrong shape is Malformed; an anchor with a NaN, an infinite score or a box of more
+than 10 million px is dropped, and its neighbours are not touched.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from functools import lru_cache
 from math import log
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fovea.core.arrays import FloatArray
 from fovea.core.detections import Candidates, ScoreKind
@@ -28,6 +32,12 @@ from fovea.core.frame import ImageSize
 from fovea.core.geometry import NmsSettings, nms_pairs
 from fovea.core.labels import LabelSet
 from fovea.core.letterbox import Letterbox
+
+_FARTHEST_PX = 1e7
+"""No real box has a corner beyond; its area still fits a float32 comfortably."""
+
+_LARGEST_EXPONENT = 88.0
+"""exp of more does not fit a float32."""
 
 
 class Layout(StrEnum):
@@ -60,33 +70,49 @@ def decode_cut(
     Raises Malformed when the anchor count does not follow from the input size and the strides.
     """
     centres, anchor_strides = _anchors(input_size, tuple(strides))
-    if boxes.shape[-1] != len(centres) or logits.shape[-1] != len(centres) or boxes.shape[0] % 4:
+    anchors = (len(centres),)
+    if (
+        boxes.ndim != 2 or not len(boxes) or len(boxes) % 4 or boxes.shape[1:] != anchors
+        or logits.ndim != 2 or not len(logits) or logits.shape[1:] != anchors
+    ):  # fmt: skip
         raise Malformed(
             f"cut graph outputs: expected boxes (4R, {len(centres)}) and logits (C, {len(centres)}) for input "
             f"{input_size} and strides {list(strides)}, got {boxes.shape} and {logits.shape}"
         )
     lowest_logit = log(min_score / (1.0 - min_score))
-    alive = np.flatnonzero(logits.max(axis=0) >= lowest_logit)
-    distances = _expected_distances(boxes[:, alive])
-    centres, stride = centres[alive], anchor_strides[alive, None]
-    corners = np.concatenate([centres - distances[:, :2], centres + distances[:, 2:]], axis=1) * stride
+    alive = _alive(logits.max(axis=0), lowest_logit)
+    with _any_number():
+        distances = _expected_distances(boxes[:, alive])
+        centres, stride = centres[alive], anchor_strides[alive, None]
+        corners = np.concatenate([centres - distances[:, :2], centres + distances[:, 2:]], axis=1) * stride
     return RawBoxes(_ordered(corners), sigmoid(logits[:, alive].T), ScoreKind.PER_CLASS)
 
 
 def decode_one_to_many(output: FloatArray, min_score: float) -> RawBoxes:
-    """Decodes f32[4 + C, A]: cx, cy, w, h in input px and class probabilities."""
-    alive = np.flatnonzero(output[4:].max(axis=0) >= min_score)
+    """Decodes f32[4 + C, A]: cx, cy, w, h in input px and class probabilities. Raises Malformed for no such shape."""
+    if output.ndim != 2 or len(output) < 5:
+        raise Malformed(f"one-to-many output: expected (4 + C, A), got {output.shape}")
+    alive = _alive(output[4:].max(axis=0), min_score)
     centre, size, scores = output[:2, alive].T, output[2:4, alive].T, output[4:, alive].T
-    corners = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
+    with _any_number():
+        corners = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
     return RawBoxes(_ordered(corners), np.clip(scores, 0, 1), ScoreKind.PER_CLASS)
 
 
 def decode_end_to_end(output: FloatArray, class_count: int, min_score: float) -> RawBoxes:
-    """Decodes f32[N, 6]: x1, y1, x2, y2, score, class channel. Raises Malformed for a channel out of range."""
-    rows = output[output[:, 4] >= min_score]
-    channels = rows[:, 5].astype(np.int64)
-    if rows.size and (channels.min() < 0 or channels.max() >= class_count):
-        raise Malformed(f"end-to-end output: expected classes 0 to {class_count - 1}, got {channels.max()}")
+    """Decodes f32[N, 6]: x1, y1, x2, y2, score, class channel.
+
+    Raises Malformed for another shape and for a channel out of range: such a model does not go with its labels.
+    """
+    if output.ndim != 2 or output.shape[1] != 6:
+        raise Malformed(f"end-to-end output: expected (N, 6), got {output.shape}")
+    rows = output[_alive(output[:, 4], min_score)]
+    rows = rows[np.isfinite(rows).all(axis=1)]
+    nearest = np.rint(rows[:, 5])
+    outside = nearest[(nearest < 0) | (nearest > class_count - 1)]
+    if outside.size:
+        raise Malformed(f"end-to-end output: expected classes 0 to {class_count - 1}, got {outside[0]:g}")
+    channels = nearest.astype(np.intp)
     scores = np.zeros((len(rows), class_count), np.float32)
     scores[np.arange(len(rows)), channels] = np.clip(rows[:, 4], 0, 1)
     return RawBoxes(_ordered(rows[:, :4]), scores, ScoreKind.ONE_PER_BOX)
@@ -95,32 +121,50 @@ def decode_end_to_end(output: FloatArray, class_count: int, min_score: float) ->
 def decode_yolox(
     output: FloatArray, input_size: ImageSize, strides: Sequence[int], min_score: float
 ) -> RawBoxes:
-    """Decodes f32[A, 5 + C]; the score of a class is objectness times class probability."""
+    """Decodes f32[A, 5 + C]; the score of a class is objectness times class probability.
+
+    Raises Malformed when the anchor count does not follow from the input size and the strides.
+    """
     centres, stride = _anchors(input_size, tuple(strides))
-    if len(output) != len(centres):
-        raise Malformed(f"yolox output: expected {len(centres)} anchors for {input_size}, got {len(output)}")
-    scores = output[:, 4:5] * output[:, 5:]
-    alive = np.flatnonzero(scores.max(axis=1) >= min_score)
-    corner, scale = centres[alive] - 0.5, stride[alive, None]
-    centre = (output[alive, :2] + corner) * scale
-    # A wild log size must not overflow; no box is wider than e^10 strides.
-    size = np.exp(np.minimum(output[alive, 2:4], 10)) * scale
-    corners = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
+    if output.ndim != 2 or len(output) != len(centres) or output.shape[1] < 6:
+        raise Malformed(
+            f"yolox output: expected ({len(centres)}, 5 + C) for input {input_size} and strides {list(strides)}, "
+            f"got {output.shape}"
+        )
+    with _any_number():
+        scores = output[:, 4:5] * output[:, 5:]
+        alive = _alive(scores.max(axis=1), min_score)
+        corner, scale = centres[alive] - 0.5, stride[alive, None]
+        centre = (output[alive, :2] + corner) * scale
+        size = np.exp(output[alive, 2:4]) * scale
+        corners = np.concatenate([centre - size / 2, centre + size / 2], axis=1)
     return RawBoxes(_ordered(corners), np.clip(scores[alive], 0, 1), ScoreKind.PER_CLASS)
 
 
 def candidates_of(raw: RawBoxes, letterbox: Letterbox, labels: LabelSet, nms: NmsSettings) -> Candidates:
-    """Suppresses duplicates and maps the rest back to the frame."""
-    finite = np.isfinite(raw.boxes_xyxy).all(axis=1) & np.isfinite(raw.class_scores).all(axis=1)
-    boxes, scores = raw.boxes_xyxy[finite], raw.class_scores[finite]
+    """Suppresses duplicates and maps the rest back to the frame; what lies in the padding alone is dropped."""
+    usable = (np.abs(raw.boxes_xyxy) <= _FARTHEST_PX).all(axis=1) & np.isfinite(raw.class_scores).all(axis=1)
+    boxes, scores = raw.boxes_xyxy[usable], raw.class_scores[usable]
     rows, kept_scores = nms_pairs(boxes, scores, nms)
-    return Candidates(letterbox.to_frame(boxes[rows]), kept_scores, raw.kind, labels, letterbox.frame)
+    in_frame = letterbox.to_frame(boxes[rows])
+    visible = (in_frame[:, :2] < in_frame[:, 2:]).all(axis=1)
+    return Candidates(in_frame[visible], kept_scores[visible], raw.kind, labels, letterbox.frame)
 
 
 def sigmoid(logits: FloatArray) -> FloatArray:
-    """The logistic function, without overflow for large negative logits."""
-    probabilities: FloatArray = (0.5 * (1.0 + np.tanh(0.5 * logits))).astype(np.float32)
+    """The logistic function f32, exact to float32 also where it is small (0.001 and below), without overflow."""
+    probabilities: FloatArray = (1 / (1 + np.exp(-np.maximum(logits, -_LARGEST_EXPONENT)))).astype(np.float32)
     return probabilities
+
+
+def _alive(best_scores: FloatArray, lowest: float) -> NDArray[np.intp]:
+    """The anchors worth decoding: `lowest` or above, but neither infinite nor NaN."""
+    return np.flatnonzero((best_scores >= lowest) & (best_scores < np.inf))
+
+
+def _any_number() -> np.errstate:
+    """Silences numpy where a broken network may overflow; `candidates_of` drops what comes of it."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 @lru_cache(maxsize=16)
@@ -132,7 +176,10 @@ def _anchors(input_size: ImageSize, strides: tuple[int, ...]) -> tuple[FloatArra
         grid_y, grid_x = np.mgrid[0:rows, 0:columns].astype(np.float32) + 0.5
         centres.append(np.stack([grid_x.ravel(), grid_y.ravel()], axis=1))
         per_anchor.append(np.full(rows * columns, stride, np.float32))
-    return np.concatenate(centres), np.concatenate(per_anchor)
+    grids = np.concatenate(centres), np.concatenate(per_anchor)
+    for grid in grids:
+        grid.flags.writeable = False  # one array for all callers
+    return grids
 
 
 def _expected_distances(boxes: FloatArray) -> FloatArray:
