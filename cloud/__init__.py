@@ -1,0 +1,1 @@
+"""The cloud: the strongest look, and everything that learns from it."""

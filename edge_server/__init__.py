@@ -1,0 +1,1 @@
+"""The edge box: a stronger look at the frames that cameras send up."""
