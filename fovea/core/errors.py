@@ -9,6 +9,7 @@ FoveaError
 │   ├── Malformed             the input is not what it has to be
 │   ├── TooLarge              the input is well formed but over a stated limit
 │   ├── NotFound              what was named does not exist
+│   ├── NotAllowed            the other side does not accept who is asking
 │   ├── Incompatible          a good file, for another machine, runtime or version
 │   └── UntrustedRelease      signature, digest or freshness does not hold
 ├── Cancelled                 the caller itself gave up; nobody retries
@@ -56,6 +57,10 @@ class TooLarge(RejectedError):
 
 class NotFound(RejectedError):
     """What was named does not exist; the message lists what does."""
+
+
+class NotAllowed(RejectedError):
+    """The other side does not know the caller, or does not let it do this."""
 
 
 class Incompatible(RejectedError):

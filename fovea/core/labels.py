@@ -38,6 +38,10 @@ class Label:
     id: int
     name: str
 
+    def __post_init__(self) -> None:
+        if not self.name or not 0 <= self.id < 2**31:
+            raise Malformed(f"label: expected a name and an id of 31 bits, got {self.name!r:.120}, {self.id}")
+
 
 def label_named(name: str) -> Label:
     """The label of a name, the same in every process and for every model.

@@ -1,0 +1,1 @@
+"""What the edge server and the cloud both serve with."""

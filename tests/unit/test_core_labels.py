@@ -49,6 +49,12 @@ def test_a_name_that_is_no_name_is_malformed(name: str) -> None:
         label_named(name)
 
 
+@pytest.mark.parametrize("parts", [(-1, "car"), (2**31, "car"), (2, "")])
+def test_a_label_without_a_name_or_with_an_id_that_does_not_fit_is_malformed(parts: tuple[int, str]) -> None:
+    with pytest.raises(Malformed, match=r"^label: expected a name and an id of 31 bits, got "):
+        Label(*parts)
+
+
 def test_a_set_without_labels_is_malformed() -> None:
     with pytest.raises(Malformed, match="labels: expected at least one, got none"):
         LabelSet(())
