@@ -1,0 +1,1 @@
+"""A street with ground truth: the footage Fovea is trained, tested and shown on."""
