@@ -1,0 +1,1 @@
+"""The gRPC client side that agent and edge share."""

@@ -23,6 +23,7 @@ from fovea.runtime.manifest import BatchMode, View
 from fovea.runtime.onnx_detector import OnnxDetector
 from fovea.runtime.ort import load_ort
 from tests.builders import scene, tiny_bundle, tiny_onnx
+from tests.contract.serving_thread import RemoteWithItsServer
 from tests.fakes import FakeDetector
 
 TINY_YOLO = """
@@ -97,6 +98,7 @@ MAKERS: dict[str, Callable[[Path], Detector]] = {
     "onnx cuda": onnx_on_cuda,
     "torchvision": torchvision_ssdlite,
     "ultralytics": ultralytics_yolo,
+    "remote": lambda _folder: RemoteWithItsServer.around(FakeDetector()),
 }
 
 

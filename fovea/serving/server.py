@@ -1,0 +1,103 @@
+"""Starting and stopping a gRPC server around a detector, so that nobody is cut off who need not be."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from fovea.core.errors import Malformed, Unavailable
+from fovea.core.ports import Detector
+from fovea.serving.service import DetectService
+from fovea.serving.worker import OneAtATime
+from protos.calls import ServiceLimits
+from protos.rpc import DETECT_SERVICE, detect_handlers, server_options
+
+_FLUSH_S = 0.2
+"""For the last bytes of answers that are given, and for watchers of the health, who never leave by themselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """How a server behaves, whatever its model.
+
+    revision: which answer to a frame this tier gives (1 edge, 2 cloud). longest_wait_s: for calls without a deadline.
+    notice_s: how long it goes on taking calls after its readiness is withdrawn, for balancers to notice. grace_s: how
+    long it then waits for what is under way.
+    """
+
+    limits: ServiceLimits = field(default_factory=ServiceLimits)
+    revision: int = 1
+    open_threads: int = 2
+    longest_wait_s: float = 30.0
+    notice_s: float = 0.0
+    grace_s: float = 5.0
+
+    def __post_init__(self) -> None:
+        if self.open_threads < 1 or not (
+            self.longest_wait_s > 0 and self.notice_s >= 0 and self.grace_s >= 0
+        ):
+            raise Malformed(f"server settings: expected threads and times above 0, got {self}")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningServer:
+    """Where a server listens."""
+
+    host: str
+    port: int
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+@asynccontextmanager
+async def serve(
+    detector: Detector, address: str = "127.0.0.1:0", settings: ServerSettings = ServerSettings()
+) -> AsyncIterator[RunningServer]:
+    """Serves `detector` at `address` (host:port, port 0: any free one) until the block ends.
+
+    On the way out: not ready any more, then a notice, then new calls are Unavailable while those under way are
+    finished within the grace, then the end. The detector stays open: it belongs to the caller. Raises Unavailable
+    when the address is taken.
+    """
+    worker = OneAtATime(detector)
+    openers = ThreadPoolExecutor(settings.open_threads, thread_name_prefix="open-image")
+    service = DetectService(worker, openers, settings.limits, settings.revision, settings.longest_wait_s)
+    readiness = health.aio.HealthServicer()  # type: ignore[attr-defined]
+    server = grpc.aio.server(options=server_options(settings.limits.max_request_bytes))
+    server.add_generic_rpc_handlers((detect_handlers(service),))
+    health_pb2_grpc.add_HealthServicer_to_server(readiness, server)
+    reflection.enable_server_reflection(
+        (DETECT_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
+    )
+    try:
+        running = RunningServer(address.rpartition(":")[0], _listen(server, address))
+        for name in ("", DETECT_SERVICE):
+            await readiness.set(name, health_pb2.HealthCheckResponse.SERVING)
+        await server.start()
+        try:
+            yield running
+        finally:
+            await readiness.enter_graceful_shutdown()
+            await asyncio.sleep(settings.notice_s)
+            await service.drain(settings.grace_s)
+    finally:
+        worker.refuse_waiting()
+        await server.stop(_FLUSH_S)
+        await worker.stop()
+        openers.shutdown(wait=False, cancel_futures=True)
+
+
+def _listen(server: grpc.aio.Server, address: str) -> int:
+    try:
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise Unavailable(f"cannot listen on {address}: {error}") from error
