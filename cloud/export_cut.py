@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cloud.vendor_env import load_ultralytics
+from fovea.serving.vendor_env import load_ultralytics
 
 OPSET = 17
 HALVED_FROM_VALUES = 256  # smaller constants (biases, shapes) are not worth a cast node
@@ -124,7 +124,9 @@ def halve_weights(path: Path) -> None:
     onnx.save(model, str(path))
 
 
-def largest_difference(export: CutExport, weights: Path | str, batch: int = 2, seed: int = 0) -> dict[str, float]:
+def largest_difference(
+    export: CutExport, weights: Path | str, batch: int = 2, seed: int = 0
+) -> dict[str, float]:
     """Largest |onnx - torch| of each output over noise and a flat image, as a share of its largest value."""
     load_ultralytics()
     import numpy as np

@@ -21,7 +21,9 @@ def export_all(plan: TrainPlan, weights: Path, out: Path) -> dict[str, dict[str,
     for half in (False, True) if plan.exports_half else (False,):
         path = out / f"{plan.artefact}{'.fp16' if half else ''}.onnx"
         export = export_cut(weights, path, plan.export_hw_px, half)
-        facts[path.name] = export_facts(export) | {"difference_from_torch": largest_difference(export, weights)}
+        facts[path.name] = export_facts(export) | {
+            "difference_from_torch": largest_difference(export, weights)
+        }
     return facts
 
 
@@ -36,7 +38,7 @@ def export_facts(export: CutExport) -> dict[str, Any]:
 
 def count_parameters(weights: Path) -> int:
     """Number of trainable values in a checkpoint."""
-    from cloud.vendor_env import load_ultralytics
+    from fovea.serving.vendor_env import load_ultralytics
 
     load_ultralytics()
     from ultralytics import YOLO
@@ -73,7 +75,9 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line of this script."""
     parser = argparse.ArgumentParser(prog="cloud.pretrain", description=__doc__)
     parser.add_argument("--model", required=True, choices=MODELS)
-    parser.add_argument("--dial", type=float, default=1.0, help="scales frames and epochs; 1 fits one CPU core")
+    parser.add_argument(
+        "--dial", type=float, default=1.0, help="scales frames and epochs; 1 fits one CPU core"
+    )
     parser.add_argument("--minutes", type=float, help="wall-clock budget; the learning rate falls to fit it")
     parser.add_argument("--data", type=Path, help="data.yaml that is ready, or a folder to render into")
     parser.add_argument("--out", type=Path, help="folder of this run (default out/zoo/runs/MODEL)")

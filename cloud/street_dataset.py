@@ -103,7 +103,8 @@ class Example:
         x1, y1, x2, y2 = (self.boxes_xyxy / size).T
         rows = np.stack([(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1], axis=1).clip(0.0, 1.0)
         return "".join(
-            f"{k} {cx:.6f} {cy:.6f} {w:.6f} {h:.6f}\n" for k, (cx, cy, w, h) in zip(self.classes, rows, strict=True)
+            f"{k} {cx:.6f} {cy:.6f} {w:.6f} {h:.6f}\n"
+            for k, (cx, cy, w, h) in zip(self.classes, rows, strict=True)
         )
 
 
@@ -240,7 +241,12 @@ def render_clip(job: ClipJob) -> int:
 
 
 def render_split(
-    root: Path, views: Sequence[View], split: str, conditions: Sequence[str], amount: Amount, processes: int = 1
+    root: Path,
+    views: Sequence[View],
+    split: str,
+    conditions: Sequence[str],
+    amount: Amount,
+    processes: int = 1,
 ) -> int:
     """Render `amount` per condition into `root/<view>/`, clips side by side. Returns new images."""
     for view in views:
@@ -256,14 +262,14 @@ def render_split(
         return sum(pool.map(render_clip, jobs))
 
 
-def write_description(
-    root: Path, view: View, conditions: Sequence[str], train: Amount, val: Amount
-) -> Path:
+def write_description(root: Path, view: View, conditions: Sequence[str], train: Amount, val: Amount) -> Path:
     """Write `data.yaml` for Ultralytics and `dataset.json` for people; returns the path of the former."""
     folder = (root / view.name).resolve()
     data = folder / "data.yaml"
     names = "".join(f"  {k}: {label}\n" for k, label in enumerate(LABELS))
-    data.write_text(f"path: {folder}\ntrain: images/train\nval: images/val\nnames:\n{names}", encoding="utf-8")
+    data.write_text(
+        f"path: {folder}\ntrain: images/train\nval: images/val\nnames:\n{names}", encoding="utf-8"
+    )
     facts = {
         "suite": SUITE, "view": asdict(view), "conditions": list(conditions),
         "train": asdict(train), "val": asdict(val), "jpeg_quality": JPEG_QUALITY,
@@ -275,7 +281,12 @@ def write_description(
 
 
 def build_dataset(
-    root: Path, views: Sequence[View], conditions: Sequence[str], train: Amount, val: Amount, processes: int = 1
+    root: Path,
+    views: Sequence[View],
+    conditions: Sequence[str],
+    train: Amount,
+    val: Amount,
+    processes: int = 1,
 ) -> dict[str, Path]:
     """Render train and val for the views; returns the `data.yaml` of each view by its name."""
     render_split(root, views, "val", conditions, val, processes)

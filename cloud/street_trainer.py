@@ -9,7 +9,7 @@ from typing import Any
 
 from cloud.learning_rate import Horizon, rate_factor
 from cloud.train_plan import TrainPlan
-from cloud.vendor_env import load_ultralytics
+from fovea.serving.vendor_env import load_ultralytics
 
 WARMUP_BATCHES = 150
 WARM_START_RATE = 0.6  # a warm start begins near a minimum: the full rate would throw part of it away

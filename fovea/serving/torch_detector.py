@@ -83,8 +83,7 @@ class TorchDetector:
 
         Raises NotFound, Malformed (not such a checkpoint), Incompatible (no torch, no such device, other task).
         """
-        folder = config_folder or Path.home() / ".cache" / "fovea" / "ultralytics"
-        network = _load_ultralytics_network(checkpoint, _torch_device(device), input_size, folder)
+        network = _load_ultralytics_network(checkpoint, _torch_device(device), input_size, config_folder)
         ref = _ref_of(checkpoint.stem, network.model)
         return cls(_recipe(ref, network, answer_min_score, calibration, tta), network)
 
@@ -282,7 +281,7 @@ def _fix_input(model: Any, size: ImageSize) -> None:
 
 
 def _load_ultralytics_network(
-    checkpoint: Path, device: str, size: ImageSize, config_folder: Path
+    checkpoint: Path, device: str, size: ImageSize, config_folder: Path | None
 ) -> _UltralyticsNetwork:
     _check_file(checkpoint)
     if size.width % _MULTIPLE_PX or size.height % _MULTIPLE_PX:

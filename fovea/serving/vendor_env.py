@@ -23,11 +23,13 @@ _REPORTERS = (
 
 
 @lru_cache(maxsize=1)
-def load_ultralytics(config_folder: Path) -> ModuleType:
-    """The ultralytics module; its settings live in `config_folder`, not in the user's home.
+def load_ultralytics(config_folder: Path | None = None) -> ModuleType:
+    """The ultralytics module; call it before any other import from that package.
 
-    The variables are read while it is imported, which is why this function writes to the environment.
+    Its settings live in `config_folder` (default: ~/.cache/fovea/ultralytics). The variables are read while it is
+    imported, which is why this function writes to the environment.
     """
+    config_folder = config_folder or Path.home() / ".cache" / "fovea" / "ultralytics"
     config_folder.mkdir(parents=True, exist_ok=True)
     os.environ.update(
         YOLO_OFFLINE="1",

@@ -8,8 +8,8 @@ import pytest
 
 from cloud.export_cut import export_module
 from cloud.train_plan import ARCHITECTURES
-from cloud.vendor_env import load_ultralytics
 from fovea.runtime.ort import open_session
+from fovea.serving.vendor_env import load_ultralytics
 
 torch = pytest.importorskip("torch")
 
