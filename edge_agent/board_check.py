@@ -14,7 +14,8 @@ from fovea.core.errors import Incompatible
 from fovea.runtime.bundle import Bundle
 from fovea.runtime.dry_run import dry_run
 from fovea.runtime.golden import check_golden, read_golden
-from fovea.runtime.onnx_detector import OnnxDetector, StageTimings
+from fovea.runtime.onnx_detector import OnnxDetector
+from fovea.runtime.pipeline import StageTimings
 
 _FRAME_SHAPE = (540, 960, 3)
 

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fovea.cli.quantize import calibrate, quantize
 from fovea.core.errors import Incompatible, Malformed, NotFound
 from fovea.core.labels import LabelSet
 from fovea.core.letterbox import Placement
@@ -27,7 +28,9 @@ _LARGEST_LABEL_FILE_BYTES = 10_000_000
 
 Name = Annotated[str, typer.Option("--name", help="Name of the model; the file's name if left out.")]
 Version = Annotated[str, typer.Option("--version", help="Version of the model.")]
-Licence = Annotated[str, typer.Option("--licence", help="Licence of the weights, as an SPDX identifier.")]
+Licence = Annotated[
+    str, typer.Option("--licence", help="Licence of the weights (SPDX); NOASSERTION: nobody said.")
+]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the bundle; made if it is not there.")]
 MinScore = Annotated[float, typer.Option("--min-score", help="Score from which a box is answered.")]
 Description = Annotated[str, typer.Option("--description", help="One line about the model.")]
@@ -38,7 +41,7 @@ BundleFile = Annotated[Path, typer.Argument(help="A .fovea file.")]
 @app.command("import")
 def import_command(
     model: Annotated[Path, typer.Argument(help="An ONNX detector.")],
-    licence: Licence,
+    licence: Licence = "NOASSERTION",
     labels: Annotated[
         str,
         typer.Option("--labels", help="coco, a text file with a name per line, or file: the names in it."),
@@ -106,6 +109,10 @@ def build(
             raise Malformed(f"{weights}: {error}") from error
         bundle = import_model(export.path, LabelSet.from_names(export.labels), facts)
     _write(bundle, out)
+
+
+app.command()(quantize)
+app.command()(calibrate)
 
 
 @app.command()

@@ -32,7 +32,7 @@ class Group:
 GROUPS: dict[str, Group] = {
     "agent": Group("fovea.cli.agent", "The camera side: check that a board can run a model."),
     "bench": Group("fovea.cli.bench", "Measure the published figures on this machine."),
-    "bundle": Group("fovea.cli.bundle", "Make, look into and verify model bundles."),
+    "bundle": Group("fovea.cli.bundle", "Make, quantize, look into and verify model bundles."),
     "demo": Group("fovea.cli.demo", "See the street through the three bundled models."),
     "sim": Group("fovea.cli.sim", "Render the street: clips, labels, contact sheets."),
     "zoo": Group("fovea.cli.zoo", "The bundled street models."),

@@ -72,7 +72,12 @@ def sheet(
     console = Console()
     with console.status("drawing"):
         picture = contact_sheet(
-            load_suite(suite), split, first, columns, width, lambda condition: console.print(f"{condition} drawn")
+            load_suite(suite),
+            split,
+            first,
+            columns,
+            width,
+            lambda condition: console.print(f"{condition} drawn"),
         )
     out.parent.mkdir(parents=True, exist_ok=True)
     if not cv2.imwrite(str(out), picture, [cv2.IMWRITE_JPEG_QUALITY, 88]):
@@ -100,5 +105,7 @@ def fps(
                 pass
             setup_s, draw_s = setup_s + ready - begun, draw_s + time.process_time() - ready
         per_frame_s = draw_s / (clips * frames)
-        table.add_row(condition, f"{setup_s / clips * 1e3:.0f}", f"{per_frame_s * 1e3:.1f}", f"{1 / per_frame_s:.0f}")
+        table.add_row(
+            condition, f"{setup_s / clips * 1e3:.0f}", f"{per_frame_s * 1e3:.1f}", f"{1 / per_frame_s:.0f}"
+        )
     Console().print(table)

@@ -16,7 +16,8 @@ from fovea.core.detections import Detections
 from fovea.core.geometry import iou_matrix
 from fovea.runtime.drawing import draw_boxes, draw_detections, title
 from fovea.runtime.onnx_detector import OnnxDetector
-from fovea.sim.suite import CONDITIONS, StreetFrame, load_suite
+from fovea.sim.frame import StreetFrame
+from fovea.sim.suite import CONDITIONS, load_suite
 
 TIERS = {"camera": "street-student-int8", "edge": "street-edge", "cloud": "street-cloud"}
 _FOUND_IOU = 0.5

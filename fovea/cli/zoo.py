@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Annotated
+
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -40,3 +43,38 @@ def list_models() -> None:
 def show_path(name: str = typer.Argument(help="Name of a bundled model, see `fovea zoo list`.")) -> None:
     """Print where a bundled model lies, for use in other commands."""
     typer.echo(zoo.path_of(name))
+
+
+@app.command()
+def build(
+    trained: Annotated[Path, typer.Argument(help="Folder with a folder for each run of cloud.pretrain.")],
+    out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("out/zoo/bundles"),
+    version: Annotated[str, typer.Option(help="Version of the bundles.")] = "1.0.0",
+    work: Annotated[Path, typer.Option(help="Rendered frames and search tables are kept here.")] = Path(
+        "out/zoo/fit"
+    ),
+) -> None:
+    """Pack trained street models: fit their scores, quantize the students, add golden frames."""
+    from fovea.bench.zoo_bundles import build_zoo
+
+    console = Console()
+    work.mkdir(parents=True, exist_ok=True)
+    for path in build_zoo(trained, out, version, work, lambda step: console.print(f"[dim]{step} ...[/]")):
+        console.print(f"written to {path}", highlight=False)
+
+
+@app.command()
+def figures(
+    json_file: Annotated[Path, typer.Argument(help="What `fovea bench zoo --json` wrote.")],
+    bundles: Annotated[Path, typer.Option(help="Folder of the bundles to change.")] = Path("out/zoo/bundles"),
+) -> None:
+    """Write measured figures into the manifests of bundles."""
+    import json
+
+    from fovea.bench.zoo import MODELS
+    from fovea.bench.zoo_bundles import write_figures
+
+    measured = json.loads(json_file.read_text(encoding="utf-8"))["figures"]
+    names = {bundle: figure for figure, bundle in MODELS.items()}
+    for path in write_figures(sorted(bundles.glob("*.fovea")), measured, names):
+        Console().print(f"written to {path}", highlight=False)

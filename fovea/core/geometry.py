@@ -63,6 +63,15 @@ def clip_boxes(boxes_xyxy: FloatArray, size: ImageSize) -> FloatArray:
     return np.clip(boxes_xyxy, 0, limits).astype(np.float32, copy=False)
 
 
+def ranked(class_scores: FloatArray, settings: NmsSettings) -> tuple[NDArray[np.intp], FloatArray]:
+    """The strongest `max_boxes` rows of f32[N, C] at `min_score` or above, best first, and their scores f32[K, C]:
+    what `nms_pairs` gives where nothing is to be suppressed."""
+    best = class_scores.max(axis=1, initial=0)
+    rows = np.flatnonzero(best >= settings.min_score)
+    rows = rows[np.argsort(-best[rows], kind="stable")][: settings.max_boxes]
+    return rows, class_scores[rows]
+
+
 def nms_pairs(
     boxes_xyxy: FloatArray, class_scores: FloatArray, settings: NmsSettings
 ) -> tuple[NDArray[np.intp], FloatArray]:

@@ -29,7 +29,7 @@ from fovea.core.arrays import FloatArray
 from fovea.core.detections import Candidates, ScoreKind
 from fovea.core.errors import Malformed
 from fovea.core.frame import ImageSize
-from fovea.core.geometry import NmsSettings, nms_pairs
+from fovea.core.geometry import NmsSettings, nms_pairs, ranked
 from fovea.core.labels import LabelSet
 from fovea.core.letterbox import Letterbox
 
@@ -142,10 +142,17 @@ def decode_yolox(
 
 
 def candidates_of(raw: RawBoxes, letterbox: Letterbox, labels: LabelSet, nms: NmsSettings) -> Candidates:
-    """Suppresses duplicates and maps the rest back to the frame; what lies in the padding alone is dropped."""
+    """Suppresses duplicates and maps the rest back to the frame; what lies in the padding alone is dropped.
+
+    A model with one score per box was trained to say each thing once: suppressing its boxes again costs it AP
+    (YOLOv10n on 24 COCO photographs: 0.495 with, 0.502 without), so they are only ranked.
+    """
     usable = (np.abs(raw.boxes_xyxy) <= _FARTHEST_PX).all(axis=1) & np.isfinite(raw.class_scores).all(axis=1)
     boxes, scores = raw.boxes_xyxy[usable], raw.class_scores[usable]
-    rows, kept_scores = nms_pairs(boxes, scores, nms)
+    if raw.kind is ScoreKind.ONE_PER_BOX:
+        rows, kept_scores = ranked(scores, nms)
+    else:
+        rows, kept_scores = nms_pairs(boxes, scores, nms)
     in_frame = letterbox.to_frame(boxes[rows])
     visible = (in_frame[:, :2] < in_frame[:, 2:]).all(axis=1)
     return Candidates(in_frame[visible], kept_scores[visible], raw.kind, labels, letterbox.frame)

@@ -88,6 +88,10 @@ def _wall(rng: np.random.Generator, w: int, h: int, px_per_m: float, wall: NDArr
     return out
 
 
+def _whole(colour: NDArray[np.float64] | tuple[float, ...]) -> tuple[int, ...]:
+    return tuple(int(min(max(float(c), 0.0), 255.0)) for c in colour)
+
+
 class _Windows:
     """Paints openings into one wall; coordinates are metres from the lower left corner."""
 
@@ -111,8 +115,9 @@ class _Windows:
         y0, y1 = round((self.height_m - z - h) * self.ppm), round((self.height_m - z) * self.ppm)
         x0, y0 = max(x0, 0), max(y0, 0)
         if x1 > x0 and y1 > y0:
-            self.albedo[y0:y1, x0:x1] = np.clip(np.array(colour), 0, 255).astype(np.uint8)
-            self.glow[y0:y1, x0:x1] = 0 if glow is None else np.clip(glow, 0, 255)
+            corners = (x0, y0), (x1 - 1, y1 - 1)
+            cv2.rectangle(self.albedo, *corners, _whole(colour), -1)
+            cv2.rectangle(self.glow, *corners, (0, 0, 0) if glow is None else _whole(glow), -1)
 
     def _lit(self, chance: float) -> tuple[float, float, float] | None:
         if self.rng.uniform() > chance:

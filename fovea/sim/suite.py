@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fovea.core.errors import Malformed, NotFound
-from fovea.sim.conditions import CONDITIONS
+from fovea.sim.conditions import CONDITIONS as CONDITIONS  # part of what a suite offers
 from fovea.sim.frame import StreetFrame
 from fovea.sim.render import ClipRenderer
 

@@ -219,21 +219,22 @@ def _without_collisions(drafts: list[_Draft], duration_s: float) -> list[_Draft]
     """Drop whoever would drive into, or be run over by, somebody listed before."""
     if not drafts:
         return drafts
-    times = np.arange(-0.2, duration_s + 0.2, 0.5)
+    times: list[float] = np.arange(-0.2, duration_s + 0.2, 0.5).tolist()
     count = len(drafts)
-    place = np.full((count, len(times), 4), 1e6)
+    nowhere = (1e6, 1e6, 1e6, 1e6)
+    rows: list[tuple[float, float, float, float]] = []
     for i, draft in enumerate(drafts):
-        place[i, :, 0] += i * 1e3
-        for j, time_s in enumerate(times):
-            pose = draft.motion.pose_at(float(time_s))
-            if pose is not None:
-                c, s = abs(math.cos(pose.heading_rad)), abs(math.sin(pose.heading_rad))
-                place[i, j] = (
-                    pose.x_m,
-                    pose.y_m,
-                    (draft.length_m * c + draft.width_m * s) / 2 + 0.25,
-                    (draft.length_m * s + draft.width_m * c) / 2 + 0.2,
-                )
+        away = (1e6 + i * 1e3, *nowhere[1:])
+        for time_s in times:
+            pose = draft.motion.pose_at(time_s)
+            if pose is None:
+                rows.append(away)
+                continue
+            c, s = abs(math.cos(pose.heading_rad)), abs(math.sin(pose.heading_rad))
+            half_x = (draft.length_m * c + draft.width_m * s) / 2 + 0.25
+            half_y = (draft.length_m * s + draft.width_m * c) / 2 + 0.2
+            rows.append((pose.x_m, pose.y_m, half_x, half_y))
+    place = np.array(rows).reshape(count, len(times), 4)
     lanes = np.array([d.lane for d in drafts])
     keep = np.ones(count, bool)
     for i in range(1, count):

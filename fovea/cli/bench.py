@@ -1,0 +1,184 @@
+"""`fovea bench ...`: the published figures, measured on this machine."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from fovea.core.errors import Malformed
+
+if TYPE_CHECKING:
+    from fovea.bench.result import BenchResult
+    from fovea.bench.street_frames import Wanted
+    from fovea.bench.zoo import Progress as BenchProgress
+
+app = typer.Typer(no_args_is_help=True, help="Measure the published figures on this machine.")
+
+JsonFile = Annotated[
+    Path | None, typer.Option("--json", help="Also write the result here, as one JSON object.")
+]
+Split = Annotated[str, typer.Option(help="Split of the street suite: test or val.")]
+Frames = Annotated[int, typer.Option(min=1, max=14, help="Frames of each clip.")]
+Clips = Annotated[int, typer.Option(min=0, max=24, help="Clips of each condition; 0: all of the split.")]
+Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes side by side.")]
+Folder = Annotated[
+    Path | None, typer.Option("--frames-folder", help="Keep the rendered frames here, for the next run too.")
+]
+
+
+@app.command()
+def zoo(
+    json: JsonFile = None,
+    split: Split = "test",
+    frames: Frames = 3,
+    clips: Clips = 0,
+    models: Annotated[str, typer.Option(help="Some of the models, with commas; empty: all.")] = "",
+    workers: Workers = 2,
+    threads: Annotated[int, typer.Option(min=1, max=64, help="Threads of each model.")] = 1,
+    device: Annotated[str, typer.Option(help="cpu or cuda:N.")] = "cpu",
+    frames_folder: Folder = None,
+) -> None:
+    """AP, size and time of the bundled street models, by condition."""
+    from fovea.bench.zoo import MODELS, ZooSettings, run
+
+    names = tuple(name.strip() for name in models.split(",") if name.strip()) or tuple(MODELS)
+    settings = ZooSettings(_wanted(split, frames, clips), names, workers, threads, device)
+    with _folder(frames_folder) as folder, _progress() as progress:
+        result = run(settings, folder, progress)
+    _print_zoo(result, names)
+    _finish(result, json)
+
+
+@app.command()
+def sim(
+    json: JsonFile = None,
+    frames: Annotated[int, typer.Option(min=1, help="Frames drawn of each clip.")] = 20,
+    clips: Annotated[int, typer.Option(min=1, max=12, help="Clips of each condition.")] = 2,
+) -> None:
+    """Frames per second of the street renderer on one core."""
+    from fovea.bench.sim import run
+
+    with Console().status("drawing") as status:
+        result = run(frames, clips, progress=lambda condition: status.update(f"drawing {condition}"))
+    _finish(result, json)
+
+
+@app.command()
+def quantize(
+    json: JsonFile = None,
+    split: Split = "test",
+    frames: Frames = 3,
+    clips: Clips = 0,
+    workers: Workers = 2,
+    fp32: Annotated[Path | None, typer.Option(help="FP32 bundle; the bundled student if left out.")] = None,
+    int8: Annotated[Path | None, typer.Option(help="INT8 bundle made from it.")] = None,
+    frames_folder: Folder = None,
+) -> None:
+    """Speed, AP and size of the INT8 student against its FP32 parent, on one thread."""
+    from fovea.bench.quantize import QuantizeSettings, run
+
+    settings = QuantizeSettings(_wanted(split, frames, clips), workers)
+    with _folder(frames_folder) as folder, _progress() as progress:
+        result = run(settings, folder, progress, fp32, int8)
+    _finish(result, json)
+
+
+@app.command()
+def real(
+    data: Annotated[
+        Path,
+        typer.Option(envvar="FOVEA_REALDATA", help="Folder with coco/ and models/; see docs/experiments.md."),
+    ],
+    json: JsonFile = None,
+    models: Annotated[str, typer.Option(help="Some of the models, with commas; empty: all.")] = "",
+    images: Annotated[int, typer.Option(min=0, help="How many images; 0: all.")] = 0,
+    threads: Annotated[int, typer.Option(min=1, max=64, help="Threads of each model.")] = 1,
+) -> None:
+    """AP of public detectors on COCO val photographs, imported and run as ours."""
+    from fovea.bench.real import MODELS, run
+
+    names = tuple(name.strip() for name in models.split(",") if name.strip()) or tuple(MODELS)
+    with Console().status("reading") as status:
+        result = run(data, names, images, threads, lambda step: status.update(step))
+    _finish(result, json)
+
+
+def _wanted(split: str, frames: int, clips: int) -> Wanted:
+    from fovea.bench.street_frames import Wanted
+
+    if split not in ("val", "test"):
+        raise Malformed(f"split: expected val or test, got {split!r}")
+    return Wanted(split, frames, clips)
+
+
+@contextmanager
+def _folder(given: Path | None) -> Iterator[Path]:
+    if given is not None:
+        yield given
+        return
+    with tempfile.TemporaryDirectory(prefix="fovea-bench-") as folder:
+        yield Path(folder)
+
+
+@contextmanager
+def _progress() -> Iterator[BenchProgress]:
+    """Bars: one for clips drawn, one for each model."""
+    from fovea.bench.zoo import Progress as BenchProgress
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True)) as bars:
+        tasks = {}
+
+        def show(name: str, done: int, every: int) -> None:
+            if name not in tasks:
+                tasks[name] = bars.add_task(name, total=every)
+            bars.update(tasks[name], completed=done)
+
+        yield BenchProgress(lambda done, every: show("clips drawn", done, every), show)
+
+
+def _print_zoo(result: BenchResult, names: tuple[str, ...]) -> None:
+    figures = result.figures
+    conditions = sorted({name.rpartition(".")[2] for name in figures if name.startswith("ap.")})
+    table = Table(title="AP50-95 in points, with its 95 % interval over clips")
+    for heading in ("model", *conditions, "parameters", "MB", "ms"):
+        table.add_column(heading, justify="left" if heading == "model" else "right")
+    for name in names:
+        cells = [
+            f"{100 * figures[f'ap.{name}.{c}']:.1f}\n"
+            f"[dim]{100 * figures[f'ap_low.{name}.{c}']:.1f}-{100 * figures[f'ap_high.{name}.{c}']:.1f}[/]"
+            for c in conditions
+        ]
+        spent = figures.get(f"cpu_ms.{name}", figures.get(f"device_ms.{name}", 0.0))
+        table.add_row(
+            name,
+            *cells,
+            f"{figures.get(f'params.{name}', 0):,.0f}",
+            f"{figures[f'bytes.{name}'] / 1e6:.2f}",
+            f"{spent:.1f}",
+        )
+    Console().print(table)
+
+
+def _finish(result: BenchResult, json: Path | None) -> None:
+    """Prints every figure (the zoo has its own table on top) and writes the JSON object where one is wanted."""
+    console = Console()
+    if result.name != "zoo":
+        table = Table(title=f"{result.name}, {result.when:%Y-%m-%d %H:%M} UTC")
+        table.add_column("figure")
+        table.add_column("value", justify="right")
+        for name, value in result.figures.items():
+            table.add_row(name, f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}")
+        console.print(table)
+    console.print(f"[dim]{result.machine.cpu}, {result.machine.cores} cores[/]", highlight=False)
+    if json is not None:
+        result.write(json)
+        console.print(f"written to {json}", highlight=False)
