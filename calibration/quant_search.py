@@ -20,6 +20,7 @@ from calibration.quant_graph import (
 )
 from calibration.quant_recipe import Calibration, Calibrator, QuantRecipe, quantize_graph
 from calibration.side_by_side import time_ratio
+from fovea.core.errors import Incompatible
 from fovea.runtime.ort import OrtSession, open_session
 
 
@@ -124,7 +125,12 @@ class _Search:
         for conv in sorted(damage, key=lambda name: damage[name]):
             if not self._has_room or misses == 2:
                 break
-            trial = self._keeping(best, f"{conv} ({damage[conv]:.1f} dB)", frozenset(blocks[conv]))
+            try:
+                trial = self._keeping(best, f"{conv} ({damage[conv]:.1f} dB)", frozenset(blocks[conv]))
+            except Incompatible:
+                # ONNX Runtime quantizes the weights of a float convolution that lies between 8-bit tensors itself
+                # (its WeightBiasQuantization), so where ReLU leaves nothing float around it no layer can be kept.
+                break
             pays = trial.score > best.score + self._settings.same_score
             best, misses = (trial, 0) if pays else (best, misses + 1)
         return best
@@ -142,14 +148,8 @@ class _Search:
     def _try(self, label: str, recipe: QuantRecipe) -> Trial:
         model = quantize_graph(self._calibration, recipe)
         graph, kept = self._calibration.graph, self._calibration.head | recipe.keep_float
-        trial = Trial(
-            label,
-            recipe,
-            model,
-            self._score(model),
-            self._speedup(model),
-            check_qlinear_convs(model, expected_qlinear_convs(graph, kept)),
-        )
+        fused = check_qlinear_convs(model, expected_qlinear_convs(graph, kept))
+        trial = Trial(label, recipe, model, self._score(model), self._speedup(model), fused)
         self._trials.append(trial)
         self._progress(trial)
         return trial

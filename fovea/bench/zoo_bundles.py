@@ -7,7 +7,7 @@ Every fitted value comes from train and val clips. Published figures are written
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -75,14 +75,27 @@ ZOO = (
 
 
 def build_zoo(
-    trained: Path, out: Path, version: str, work: Path, note: Callable[[str], None], workers: int = 2
+    trained: Path,
+    out: Path,
+    version: str,
+    work: Path,
+    note: Callable[[str], None],
+    only: Collection[str] = (),
+    workers: int = 2,
 ) -> list[Path]:
-    """Writes the bundles of all models found in `trained/<run>/` (facts.json and ONNX exports); returns their paths.
+    """Writes the bundles of the models in `trained/<run>/` (facts.json and ONNX exports); returns their paths.
 
-    `work` keeps rendered frames for the next run. Raises NotFound when a model has no facts.
+    `only` names runs, all of ZOO if empty. `work` keeps rendered frames for the next run. Raises NotFound for an
+    unknown run, or one that has no facts.
     """
+    unknown = set(only) - {model.run for model in ZOO}
+    if unknown:
+        raise NotFound(f"run {sorted(unknown)[0]!r}: there are {', '.join(model.run for model in ZOO)}")
+    out.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     for model in ZOO:
+        if only and model.run not in only:
+            continue
         note(f"{model.name}: packing and fitting scores")
         packed = _pack(trained / model.run, model, version)
         frames, splits = _frames_for(model, work)

@@ -88,7 +88,7 @@ def main() -> None:
     try:
         app()
     except FoveaError as error:
-        Console(stderr=True).print(f"[bold red]fovea:[/] {_plain(error)}", highlight=False)
+        Console(stderr=True).print(f"[bold red]fovea:[/] {_plain(error)}", highlight=False, soft_wrap=True)
         sys.exit(exit_code(error))
 
 

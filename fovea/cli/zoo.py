@@ -50,6 +50,7 @@ def build(
     trained: Annotated[Path, typer.Argument(help="Folder with a folder for each run of cloud.pretrain.")],
     out: Annotated[Path, typer.Option(help="Folder for the bundles.")] = Path("out/zoo/bundles"),
     version: Annotated[str, typer.Option(help="Version of the bundles.")] = "1.0.0",
+    only: Annotated[str, typer.Option(help="Some of the runs, with commas; empty: all.")] = "",
     work: Annotated[Path, typer.Option(help="Rendered frames and search tables are kept here.")] = Path(
         "out/zoo/fit"
     ),
@@ -59,7 +60,10 @@ def build(
 
     console = Console()
     work.mkdir(parents=True, exist_ok=True)
-    for path in build_zoo(trained, out, version, work, lambda step: console.print(f"[dim]{step} ...[/]")):
+    runs = tuple(name.strip() for name in only.split(",") if name.strip())
+    for path in build_zoo(
+        trained, out, version, work, lambda step: console.print(f"[dim]{step} ...[/]"), runs
+    ):
         console.print(f"written to {path}", highlight=False)
 
 

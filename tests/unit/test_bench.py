@@ -27,7 +27,7 @@ from fovea.core.errors import BrokenError, Malformed, NotFound
 from fovea.core.labels import LabelSet
 from tests.builders import scene, tiny_bundle
 from tests.unit.evaluation_frames import LABELS, random_frames
-from tests.unit.silu_net import BODY_CONVS, silu_onnx
+from tests.unit.small_nets import BODY_CONVS, silu_onnx
 
 CONDITIONS = ("day", "night", "fog")
 WANTED = Wanted("val", per_clip=1, clips=1, conditions=CONDITIONS)

@@ -1,6 +1,8 @@
-"""A small detector with convolutions and SiLU activations, cut before the decode: what quantization is tried on."""
+"""Small detectors of convolutions and one activation, cut before the decode: what quantization is tried on."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import numpy as np
 from onnx import TensorProto, helper, numpy_helper
@@ -14,13 +16,23 @@ HEAD_CONVS = 2 * len(TINY_STRIDES)
 def silu_onnx(seed: int = 0) -> bytes:
     """Stride 2 convolutions down to each stride of the head; the first one has 3 input channels."""
     maker = _Maker(np.random.default_rng(seed))
+    return _detector(maker, maker.silu)
+
+
+def relu_onnx(seed: int = 0) -> bytes:
+    """The same net with ReLU."""
+    maker = _Maker(np.random.default_rng(seed))
+    return _detector(maker, maker.relu)
+
+
+def _detector(maker: _Maker, activate: Callable[[str], str]) -> bytes:
     tensor, width, stride, levels = "images", 3, 1, []
     while stride < max(TINY_STRIDES):
-        tensor, stride = maker.silu(maker.conv(f"body{stride}", tensor, width, 16, 3, 2)), stride * 2
+        tensor, stride = activate(maker.conv(f"body{stride}", tensor, width, 16, 3, 2)), stride * 2
         width = 16
         if stride in TINY_STRIDES:
             levels.append(tensor)
-    tensor = maker.silu(maker.conv("extra", tensor, 16, 16, 1, 1))
+    tensor = activate(maker.conv("extra", tensor, 16, 16, 1, 1))
     levels[-1] = tensor
     for name, channels in (("boxes", 4 * TINY_REG_MAX), ("logits", len(TINY_LABELS))):
         parts = [
@@ -59,6 +71,10 @@ class _Maker:
             helper.make_node("Mul", [tensor, f"{tensor}.s"], [f"{tensor}.silu"], name=f"{tensor}.mul")
         )
         return f"{tensor}.silu"
+
+    def relu(self, tensor: str) -> str:
+        self.nodes.append(helper.make_node("Relu", [tensor], [f"{tensor}.relu"], name=f"{tensor}.act"))
+        return f"{tensor}.relu"
 
     def flat(self, tensor: str, channels: int, feature: str) -> str:
         """[N, C, H, W] as [N, C, A], with N read from the shape of a tensor of the body, as exporters do it."""
