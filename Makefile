@@ -51,7 +51,7 @@ test: check  ## check, then the system tests with real processes, files and mode
 test-full: test  ## the long lanes, by hand
 	$(call STEP,"long tests",$(BIN)/pytest -q tests/full)
 
-bench: setup  ## every published figure, one JSON file each in out/bench
+bench: setup  ## the published figures of this machine, one JSON file each in out/bench
 	$(call STEP,"benchmarks",for name in sim quantize zoo; do $(BIN)/fovea bench $$name --json out/bench/$$name.json; done)
 
 proto: setup  ## generate the messages again after a change in protos/*.proto

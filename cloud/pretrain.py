@@ -54,6 +54,7 @@ def run_facts(run: TrainRun, outcome: TrainOutcome, exports: dict[str, dict[str,
         "model": run.plan.artefact,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "parameters": count_parameters(outcome.weights),
+        "train_images": outcome.train_images,
         "epochs": outcome.epochs,
         "images_seen": outcome.progress.images_seen,
         "train_minutes": round(outcome.progress.elapsed_s / 60, 1),
@@ -66,9 +67,10 @@ def run_facts(run: TrainRun, outcome: TrainOutcome, exports: dict[str, dict[str,
     }
 
 
-def data_for(plan: TrainPlan, root: Path) -> Path:
+def data_for(plan: TrainPlan, root: Path, processes: int) -> Path:
     """Render what the plan needs and is not there yet; returns the path of `data.yaml`."""
-    return build_dataset(root, [plan.view], plan.conditions, plan.train, plan.val)[plan.view.name]
+    paths = build_dataset(root, [plan.view], plan.conditions, plan.train, plan.val, processes)
+    return paths[plan.view.name]
 
 
 def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -84,6 +86,7 @@ def parse_arguments(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--resume", action="store_true", help="go on from the last epoch of a killed run")
     parser.add_argument("--warm-start", type=Path, help="weights (.pt) to begin from where shapes match")
     parser.add_argument("--device", default="auto", help="auto, cpu, or a CUDA number")
+    parser.add_argument("--processes", type=int, default=1, help="renderers side by side")
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args(argv)
 
@@ -95,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     root: Path = args.data or Path("out/zoo/datasets") / plan.artefact
     run = TrainRun(
         plan=plan,
-        data_yaml=root if root.suffix == ".yaml" else data_for(plan, root),
+        data_yaml=root if root.suffix == ".yaml" else data_for(plan, root, args.processes),
         out_dir=(args.out or Path("out/zoo/runs") / plan.artefact).resolve(),
         device=args.device,
         budget_s=args.minutes * 60 if args.minutes else None,

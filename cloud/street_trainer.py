@@ -42,6 +42,7 @@ class TrainOutcome:
     """Last weights of a run with the facts that go into its metadata; `metrics` are those of validation."""
 
     weights: Path
+    train_images: int
     epochs: int
     progress: Progress
     metrics: dict[str, float]
@@ -190,4 +191,6 @@ def train(run: TrainRun) -> TrainOutcome:
     pace.attach(trainer)
     trainer.train()
     metrics = {key: float(value) for key, value in (trainer.metrics or {}).items()}
-    return TrainOutcome(trainer.last, trainer.epoch + 1, pace.progress, metrics)
+    return TrainOutcome(
+        trainer.last, len(trainer.train_loader.dataset), trainer.epoch + 1, pace.progress, metrics
+    )

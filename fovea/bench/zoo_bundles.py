@@ -28,10 +28,22 @@ from fovea.core.errors import NotFound
 from fovea.core.yolo import Layout
 from fovea.runtime.bundle import MODEL, Bundle
 from fovea.runtime.golden import make_golden
-from fovea.runtime.manifest import BatchMode, InputSpec, OutputSpec, ParentRef, Precision, View, new_manifest
+from fovea.runtime.manifest import (
+    BatchMode,
+    InputSpec,
+    NmsSpec,
+    OutputSpec,
+    ParentRef,
+    Precision,
+    View,
+    new_manifest,
+)
 from fovea.runtime.onnx_detector import OnnxDetector
 from fovea.sim.suite import CONDITIONS, load_suite
 
+# Of the pairs of box and class over a score of 0.001 a camera looks at the best 300: on val frames that cost the
+# student 0.0001 AP against 1000, and took 1 ms in place of 4.
+CAMERA_NMS = NmsSpec(max_pairs=300)
 GOLDEN_SIZE_PX = (480, 270)
 GOLDEN_CONDITIONS = ("day", "night", "rain")
 LICENCE = "AGPL-3.0-or-later"
@@ -162,6 +174,7 @@ def _pack(folder: Path, model: ZooModel, version: str) -> Bundle:
             reg_max=export["reg_max"],
         ),
         precision=Precision.FP32 if is_student else Precision.FP16,
+        nms=CAMERA_NMS if is_student else NmsSpec(),
         tta=model.tta,
         parameters=facts["parameters"],
         report={

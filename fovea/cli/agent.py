@@ -10,7 +10,7 @@ from rich.table import Table
 
 from edge_agent.board_check import BoardReport, check_board
 
-app = typer.Typer(no_args_is_help=True, help="The camera side of Fovea.")
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="The camera side of Fovea.")
 
 
 @app.callback()

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from fovea.bench.street_frames import Wanted
     from fovea.bench.zoo import Progress as BenchProgress
 
-app = typer.Typer(no_args_is_help=True, help="Measure the published figures on this machine.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Measure the published figures on this machine."
+)
 
 JsonFile = Annotated[
     Path | None, typer.Option("--json", help="Also write the result here, as one JSON object.")

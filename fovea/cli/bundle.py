@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from fovea.runtime.bundle import Bundle
     from fovea.runtime.import_onnx import Facts
 
-app = typer.Typer(no_args_is_help=True, help="Make, look into and verify model bundles.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Make, look into and verify model bundles."
+)
 
 _LARGEST_LABEL_FILE_BYTES = 10_000_000
 

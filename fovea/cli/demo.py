@@ -10,7 +10,7 @@ from rich.table import Table
 
 from fovea.cli.street_demo import run_demo
 
-app = typer.Typer(help="See the street through the three bundled models.")
+app = typer.Typer(add_completion=False, help="See the street through the three bundled models.")
 
 
 @app.callback(invoke_without_command=True)

@@ -20,7 +20,9 @@ from fovea.sim.frame import StreetFrame
 from fovea.sim.sheet import contact_sheet, draw_boxes
 from fovea.sim.suite import load_suite
 
-app = typer.Typer(help="Render the street: clips, labels, contact sheets.", no_args_is_help=True)
+app = typer.Typer(
+    add_completion=False, help="Render the street: clips, labels, contact sheets.", no_args_is_help=True
+)
 
 SuiteName = Annotated[str, typer.Option(help="Which suite of clips.")]
 

@@ -151,5 +151,6 @@ def test_rendering_again_adds_nothing_and_a_lost_image_pair_is_made_again(tmp_pa
     assert labels[0].read_text() == lost
     assert labels[1].stat().st_mtime_ns == stamps[1]
     image = cv2.imread(str(tmp_path / "cloud" / "images" / "train" / f"{labels[0].stem}.jpg"))
-    assert image is not None and image.shape == (320, 416, 3)
+    width_px, height_px = VIEWS["cloud"].crop_wh_px or (0, 0)
+    assert image is not None and image.shape == (height_px, width_px, 3)
     assert "train: images/train" in data["cloud"].read_text()

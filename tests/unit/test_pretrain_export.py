@@ -20,7 +20,9 @@ def detector(config: str, classes: int = 5) -> Any:
 
     torch.manual_seed(0)
     model = DetectionModel(config, ch=3, nc=classes, verbose=False)
-    for module in model.modules():  # a trained net has batch statistics of its own; fusing has to carry them over
+    for (
+        module
+    ) in model.modules():  # a trained net has batch statistics of its own; fusing has to carry them over
         if isinstance(module, torch.nn.BatchNorm2d):
             module.running_mean.normal_(0, 0.1)
             module.running_var.uniform_(0.5, 1.5)

@@ -54,7 +54,9 @@ def test_the_dial_scales_images_seen() -> None:
     assert (large.train.clips * large.epochs) / (small.train.clips * small.epochs) == pytest.approx(4.0)
 
 
-@pytest.mark.parametrize(("model", "dial"), [("teacher", 1.0), ("edge", 0.0), ("edge", -1.0), ("edge", float("nan"))])
+@pytest.mark.parametrize(
+    ("model", "dial"), [("teacher", 1.0), ("edge", 0.0), ("edge", -1.0), ("edge", float("nan"))]
+)
 def test_a_plan_that_makes_no_sense_is_refused(model: str, dial: float) -> None:
     with pytest.raises(ValueError, match="expected"):
         plan_for(model, dial)

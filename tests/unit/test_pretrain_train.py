@@ -122,6 +122,7 @@ def test_one_small_run_leaves_weights_curves_exports_and_facts(tmp_path: Path) -
     facts = json.loads(json.dumps(run_facts(run, outcome, export_all(plan, outcome.weights, run.out_dir))))
     assert outcome.epochs == 2
     assert facts["images_seen"] == 8
+    assert facts["train_images"] == 4
     assert facts["parameters"] > 300_000
     assert facts["exports"]["street-student.onnx"]["labels"] == list(LABELS)
     assert max(facts["exports"]["street-student.onnx"]["difference_from_torch"].values()) < 1e-3
