@@ -33,7 +33,7 @@ GROUPS: dict[str, Group] = {
     "agent": Group("fovea.cli.agent", "The camera side: check that a board can run a model."),
     "bench": Group("fovea.cli.bench", "Measure the published figures on this machine."),
     "bundle": Group("fovea.cli.bundle", "Make, quantize, look into and verify model bundles."),
-    "config": Group("fovea.cli.config", "Check configuration files, print their JSON schema."),
+    "config": Group("fovea.cli.config", "Check configuration files, and say what may stand in them."),
     "demo": Group("fovea.cli.demo", "See the street through the three bundled models."),
     "edge": Group("fovea.cli.edge", "Run the edge server."),
     "sim": Group("fovea.cli.sim", "Render the street: clips, labels, contact sheets."),

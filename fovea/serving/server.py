@@ -14,8 +14,12 @@ from grpc_reflection.v1alpha import reflection
 
 from fovea.core.errors import Malformed, Unavailable
 from fovea.core.ports import Detector
+from fovea.serving.admission import QueueLimits
+from fovea.serving.batcher import BatchPolicy
+from fovea.serving.latency_model import LatencyModel
+from fovea.serving.outcomes import NobodyWatches, Observer
 from fovea.serving.service import DetectService
-from fovea.serving.worker import OneAtATime
+from fovea.serving.worker import BatchingWorker, Worker
 from protos.calls import ServiceLimits
 from protos.rpc import DETECT_SERVICE, detect_handlers, server_options
 
@@ -29,29 +33,35 @@ class ServerSettings:
 
     revision: which answer to a frame this tier gives (1 edge, 2 cloud). longest_wait_s: for calls without a deadline.
     notice_s: how long it goes on taking calls after its readiness is withdrawn, for balancers to notice. grace_s: how
-    long it then waits for what is under way.
+    long it then waits for what is under way. stop_s: how long it then waits for a model that does not return.
+    credentials: None is plain text.
     """
 
     limits: ServiceLimits = field(default_factory=ServiceLimits)
+    batching: BatchPolicy = field(default_factory=BatchPolicy)
+    queue: QueueLimits = field(default_factory=QueueLimits)
     revision: int = 1
     open_threads: int = 2
     longest_wait_s: float = 30.0
     notice_s: float = 0.0
     grace_s: float = 5.0
+    stop_s: float = 1.0
+    credentials: grpc.ServerCredentials | None = None
 
     def __post_init__(self) -> None:
         if self.open_threads < 1 or not (
-            self.longest_wait_s > 0 and self.notice_s >= 0 and self.grace_s >= 0
+            self.longest_wait_s > 0 and self.notice_s >= 0 and self.grace_s >= 0 and self.stop_s >= 0
         ):
             raise Malformed(f"server settings: expected threads and times above 0, got {self}")
 
 
 @dataclass(frozen=True, slots=True)
 class RunningServer:
-    """Where a server listens."""
+    """Where a server listens, and what works behind it."""
 
     host: str
     port: int
+    worker: Worker
 
     @property
     def address(self) -> str:
@@ -60,44 +70,59 @@ class RunningServer:
 
 @asynccontextmanager
 async def serve(
-    detector: Detector, address: str = "127.0.0.1:0", settings: ServerSettings = ServerSettings()
+    detector: Detector,
+    address: str = "127.0.0.1:0",
+    settings: ServerSettings = ServerSettings(),
+    observer: Observer = NobodyWatches(),
+    latency: LatencyModel | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Serves `detector` at `address` (host:port, port 0: any free one) until the block ends.
 
-    On the way out: not ready any more, then a notice, then new calls are Unavailable while those under way are
-    finished within the grace, then the end. The detector stays open: it belongs to the caller. Raises Unavailable
-    when the address is taken.
+    `latency` is what is known of the detector's speed (see `fovea.serving.warm_up`); it is learned on the way. On the
+    way out: not ready any more, then a notice, then new calls are Unavailable while those under way are finished
+    within the grace, then the end. The detector stays open: it belongs to the caller, who should ask
+    `RunningServer.worker.busy_s` whether it still runs. Raises Unavailable when the address is taken.
     """
-    worker = OneAtATime(detector)
+    worker = BatchingWorker(detector, settings.batching, settings.queue, latency, observer)
     openers = ThreadPoolExecutor(settings.open_threads, thread_name_prefix="open-image")
-    service = DetectService(worker, openers, settings.limits, settings.revision, settings.longest_wait_s)
+    service = DetectService(
+        worker, openers, settings.limits, settings.revision, settings.longest_wait_s, observer
+    )
     readiness = health.aio.HealthServicer()  # type: ignore[attr-defined]
-    server = grpc.aio.server(options=server_options(settings.limits.max_request_bytes))
+    server = grpc.aio.server(options=server_options(_grpc_limit_bytes(settings.limits)))
     server.add_generic_rpc_handlers((detect_handlers(service),))
     health_pb2_grpc.add_HealthServicer_to_server(readiness, server)
     reflection.enable_server_reflection(
         (DETECT_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
     )
     try:
-        running = RunningServer(address.rpartition(":")[0], _listen(server, address))
+        port = _listen(server, address, settings.credentials)
+        worker.start()
         for name in ("", DETECT_SERVICE):
             await readiness.set(name, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
         try:
-            yield running
+            yield RunningServer(address.rpartition(":")[0], port, worker)
         finally:
             await readiness.enter_graceful_shutdown()
             await asyncio.sleep(settings.notice_s)
             await service.drain(settings.grace_s)
     finally:
-        worker.refuse_waiting()
+        worker.refuse_all()
         await server.stop(_FLUSH_S)
-        await worker.stop()
+        await worker.stop(settings.stop_s)
         openers.shutdown(wait=False, cancel_futures=True)
 
 
-def _listen(server: grpc.aio.Server, address: str) -> int:
+def _grpc_limit_bytes(limits: ServiceLimits) -> int:
+    """Twice the limit, so that a request somewhat over it comes to the service, which refuses and counts it."""
+    return min(2 * limits.max_request_bytes, 2**31 - 1)
+
+
+def _listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:
     try:
-        return server.add_insecure_port(address)
+        if credentials is None:
+            return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials)
     except RuntimeError as error:
         raise Unavailable(f"cannot listen on {address}: {error}") from error

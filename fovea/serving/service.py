@@ -10,9 +10,12 @@ from concurrent.futures import Executor
 from typing import Any
 
 from fovea.core.arrays import ImageArray
-from fovea.core.errors import DetectorFailed, FoveaError, TooLarge, Unavailable
+from fovea.core.errors import DetectorFailed, FoveaError, Unavailable
+from fovea.runtime.image_header import read_header
 from fovea.runtime.images import ImageLimits, decode_image
-from fovea.serving.worker import Look, Worker
+from fovea.serving.admission import Ask, DoorLimits, Reason, Refused, Unread, judge_arrival
+from fovea.serving.outcomes import Ending, NobodyWatches, Observer, Outcome, ending_of
+from fovea.serving.worker import Look, Looked, Worker
 from protos.calls import Description, DetectAnswer, DetectQuestion, ServiceLimits, Timings
 from protos.codec import answer_to_bytes, description_to_bytes, question_from_bytes
 from protos.rpc import status_of
@@ -21,27 +24,61 @@ _log = logging.getLogger(__name__)
 
 
 class DetectService:
-    """Answers `protos.rpc.DetectMethods` on one event loop. Each question succeeds or fails alone."""
+    """Answers `protos.rpc.DetectMethods` on one event loop. Each question succeeds or fails alone, and is counted as
+    one of the outcomes, once."""
 
     def __init__(
-        self, worker: Worker, openers: Executor, limits: ServiceLimits, revision: int, longest_wait_s: float
+        self,
+        worker: Worker,
+        openers: Executor,
+        limits: ServiceLimits,
+        revision: int,
+        longest_wait_s: float,
+        observer: Observer = NobodyWatches(),
     ) -> None:
         """`openers` open pictures, so that the loop never does; `longest_wait_s` is for calls without a deadline."""
         self._worker = worker
         self._openers = openers
         self._limits = limits
+        self._door = DoorLimits(limits.max_request_bytes)
         self._revision = revision
         self._longest_wait_s = longest_wait_s
+        self._observer = observer
         self._takes_calls = True
+        self._unread = Unread()
         self._under_way = 0
         self._idle = asyncio.Event()
         self._idle.set()
 
     async def detect(self, request: bytes, context: Any) -> bytes:
-        return await self._replied(self._detected(request, context), context)
+        begun_mono_s = time.monotonic()
+        left_s = context.time_remaining()
+        given_s = self._longest_wait_s if left_s is None else left_s
+        expires_mono_s = begun_mono_s + given_s
+        ending = Ending(Outcome.FAILED, "unforeseen")
+        try:
+            reply = await self._answered(self._detected(request, expires_mono_s))
+            ending = Ending(Outcome.SERVED)
+            return reply
+        except FoveaError as error:
+            ending = ending_of(error)
+            await context.abort(*status_of(error))
+            raise AssertionError("abort returns never") from error
+        except asyncio.CancelledError:
+            # gRPC cancels a call whose caller left, and one whose time is over: on the caller's clock, which is a
+            # little ahead, because the time is rounded up by 1 % on the wire.
+            is_over = time.monotonic() >= expires_mono_s - 0.02 * given_s - 0.01
+            ending = Ending(Outcome.EXPIRED if is_over else Outcome.CANCELLED)
+            raise
+        finally:
+            self._observer.call_ended(ending, time.monotonic() - begun_mono_s)
 
     async def describe(self, request: bytes, context: Any) -> bytes:
-        return await self._replied(self._described(), context)
+        try:
+            return await self._answered(self._described())
+        except FoveaError as error:
+            await context.abort(*status_of(error))
+            raise AssertionError("abort returns never") from error
 
     async def drain(self, grace_s: float) -> bool:
         """Refuses what comes from now on and waits for what is under way. False: some of it took longer."""
@@ -52,60 +89,102 @@ class DetectService:
             return False
         return True
 
-    async def _replied(self, work: Awaitable[bytes], context: Any) -> bytes:
-        """The reply, or the call aborted with the status that stands for the error."""
+    async def _answered(self, work: Awaitable[bytes]) -> bytes:
+        """The reply, or an error of the product whatever went wrong. Lets CancelledError out only for a caller who
+        left: one who is still there would never hear back."""
         self._under_way += 1
         self._idle.clear()
         try:
             return await work
-        except FoveaError as error:
-            failure = error
-        except Exception:
+        except FoveaError:
+            raise
+        except asyncio.CancelledError:
+            if _is_cancelling():
+                raise
+            raise Unavailable("the server is stopping") from None
+        except Exception as error:
             _log.exception("a call failed in a way that nobody foresaw")
-            failure = DetectorFailed("internal error, see the log of the server")
+            raise DetectorFailed("internal error, see the log of the server") from error
         finally:
             self._under_way -= 1
             if not self._under_way:
                 self._idle.set()
-        await context.abort(*status_of(failure))
-        raise AssertionError("abort returns never")
 
-    async def _detected(self, request: bytes, context: Any) -> bytes:
-        if not self._takes_calls:
-            raise Unavailable("the server is stopping")
-        left_s = context.time_remaining()
-        expires_mono_s = time.monotonic() + (self._longest_wait_s if left_s is None else left_s)
-        opened = asyncio.get_running_loop().run_in_executor(
-            self._openers, open_question, request, self._limits
-        )
-        question, pixels, decode_ms = await opened
+    async def _detected(self, request: bytes, expires_mono_s: float) -> bytes:
+        left_s = expires_mono_s - time.monotonic()
+        refused = judge_arrival(len(request), left_s, self._unread, self._door, not self._takes_calls)
+        if refused is not None:
+            raise refused.error()
+        question, pixels, decode_ms = await self._opened(request, expires_mono_s)
         looked = await self._worker.look(Look(pixels, expires_mono_s, question.priority))
-        return answer_to_bytes(
+        return self._reply(question, looked, decode_ms)
+
+    async def _opened(
+        self, request: bytes, expires_mono_s: float
+    ) -> tuple[DetectQuestion, ImageArray, float]:
+        self._hold(1, len(request))
+        try:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._openers, open_question, request, self._limits, self._worker, expires_mono_s
+            )
+        finally:
+            self._hold(-1, -len(request))
+
+    def _hold(self, count: int, size_bytes: int) -> None:
+        self._unread = Unread(self._unread.count + count, self._unread.size_bytes + size_bytes)
+
+    def _reply(self, question: DetectQuestion, looked: Looked, decode_ms: float) -> bytes:
+        timings = Timings(looked.queue_ms, decode_ms, looked.infer_ms)
+        reply = answer_to_bytes(
             DetectAnswer(
                 detections=looked.inference.detections,
                 model=looked.model,
                 labels=looked.labels,
                 candidates=looked.inference.candidates if question.wants_candidates else None,
                 revision=self._revision,
-                timings=Timings(looked.queue_ms, decode_ms, looked.infer_ms),
+                timings=timings,
             )
         )
+        self._observer.call_answered(timings)
+        return reply
 
     async def _described(self) -> bytes:
         model, labels = self._worker.model
         return description_to_bytes(Description(model, labels, self._limits))
 
 
-def open_question(request: bytes, limits: ServiceLimits) -> tuple[DetectQuestion, ImageArray, float]:
-    """The question, its pixels u8[H, W, 3] BGR, and the milliseconds this took. Raises Malformed and TooLarge."""
+def open_question(
+    request: bytes, limits: ServiceLimits, worker: Worker, expires_mono_s: float
+) -> tuple[DetectQuestion, ImageArray, float]:
+    """The question, its pixels u8[H, W, 3] BGR, and the milliseconds this took.
+
+    The worker is asked before the picture is decoded, so that no work is done for one that it would refuse anyway.
+    Raises Malformed, TooLarge, and what `Worker.check` raises.
+    """
     started_mono_s = time.monotonic()
     question = question_from_bytes(request)
+    size_bytes = 3 * _checked_pixel_count(question, limits)
+    worker.check(Ask(expires_mono_s, question.priority, size_bytes))
     if isinstance(question.image, bytes):
         pixels = decode_image(question.image, ImageLimits(limits.max_request_bytes, limits.max_pixels))
     else:
         pixels = question.image
-        if pixels.shape[0] * pixels.shape[1] > limits.max_pixels:
-            raise TooLarge(
-                f"image: expected at most {limits.max_pixels} pixels, got {pixels.shape[1]}x{pixels.shape[0]}"
-            )
     return question, pixels, (time.monotonic() - started_mono_s) * 1000
+
+
+def _checked_pixel_count(question: DetectQuestion, limits: ServiceLimits) -> int:
+    if isinstance(question.image, bytes):
+        declared = read_header(question.image)
+        width, height = declared.width, declared.height
+    else:
+        height, width = question.image.shape[:2]
+    if width * height > limits.max_pixels:
+        message = f"image: expected at most {limits.max_pixels} pixels, got {width}x{height}"
+        raise Refused(Reason.TOO_LARGE, message).error()
+    return width * height
+
+
+def _is_cancelling() -> bool:
+    """True when this very task was cancelled, as against something that it waits for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -12,6 +12,8 @@ import grpc
 
 from fovea.core.ports import Detector
 from fovea.link.remote_detector import PixelEncoding, RemoteDetector, RemoteSettings
+from fovea.serving.latency_model import LatencyModel
+from fovea.serving.outcomes import NobodyWatches, Observer
 from fovea.serving.server import ServerSettings, serve
 from protos.rpc import detect_handlers
 
@@ -59,18 +61,26 @@ class ServingThread:
 
 @asynccontextmanager
 async def _port_of(
-    detector: Detector, settings: ServerSettings = ServerSettings(), port: int = 0
+    detector: Detector,
+    settings: ServerSettings = ServerSettings(),
+    port: int = 0,
+    observer: Observer = NobodyWatches(),
+    latency: LatencyModel | None = None,
 ) -> AsyncIterator[int]:
-    async with serve(detector, f"127.0.0.1:{port}", settings) as running:
+    async with serve(detector, f"127.0.0.1:{port}", settings, observer, latency) as running:
         yield running.port
 
 
 @contextmanager
 def served(
-    detector: Detector, settings: ServerSettings = ServerSettings(), port: int = 0
+    detector: Detector,
+    settings: ServerSettings = ServerSettings(),
+    port: int = 0,
+    observer: Observer = NobodyWatches(),
+    latency: LatencyModel | None = None,
 ) -> Iterator[ServingThread]:
     """The product's own server around `detector`."""
-    thread = ServingThread(lambda: _port_of(detector, settings, port))
+    thread = ServingThread(lambda: _port_of(detector, settings, port, observer, latency))
     try:
         yield thread
     finally:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import inspect
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import UTC, datetime
@@ -34,9 +35,13 @@ from fovea.core.frame import FrameId, ImageSize
 from fovea.core.labels import LabelSet
 from fovea.link.remote_detector import PixelEncoding, RemoteDetector, RemoteSettings
 from fovea.runtime.images import decode_image, encode_jpeg, encode_png
+from fovea.serving.admission import QueueLimits
+from fovea.serving.batcher import BatchPolicy
+from fovea.serving.latency_model import LatencyModel
+from fovea.serving.outcomes import Ending, Outcome
 from fovea.serving.server import ServerSettings
-from fovea.serving.worker import Look, OneAtATime
-from protos.calls import Description, DetectAnswer, DetectQuestion, Priority, ServiceLimits
+from fovea.serving.worker import BatchingWorker, Look
+from protos.calls import Description, DetectAnswer, DetectQuestion, Priority, ServiceLimits, Timings
 from protos.codec import answer_to_bytes, description_to_bytes, question_from_bytes, question_to_bytes
 from protos.rpc import DETECT_SERVICE, DetectStub, error_of, status_of
 from tests.builders import model_ref, scene
@@ -302,15 +307,16 @@ def test_who_gave_up_in_the_queue_is_not_looked_at_and_who_waits_behind_is() -> 
     assert local.seen == [1, 3]
 
 
-async def test_an_order_that_expired_before_its_turn_is_not_looked_at() -> None:
+async def test_an_order_that_expired_before_it_came_is_not_looked_at() -> None:
     local = FakeDetector()
-    worker = OneAtATime(local)
-    with pytest.raises(DeadlineExceeded, match="in the queue"):
+    worker = BatchingWorker(local)
+    worker.start()
+    with pytest.raises(DeadlineExceeded, match="before the picture came to the queue"):
         await worker.look(Look(shade(1), expires_mono_s=time.monotonic() - 1))
     assert local.batch_sizes == []
     await worker.look(Look(shade(1), expires_mono_s=time.monotonic() + WAIT_S))
     assert local.batch_sizes == [1]
-    await worker.stop()
+    await worker.stop(WAIT_S)
     with pytest.raises(Unavailable):
         await worker.look(Look(shade(1), expires_mono_s=time.monotonic() + WAIT_S))
 
@@ -339,6 +345,157 @@ def test_a_client_that_goes_away_harms_nobody() -> None:
         local.let.release()
         assert len(remote.detect([shade(2)])) == 1
     assert local.seen[-2:] == [1, 2]
+
+
+# Batching, admission, and how calls are counted
+
+
+class Counting:
+    """An Observer that remembers everything."""
+
+    def __init__(self) -> None:
+        self.endings: list[Ending] = []
+        self.batches: list[int] = []
+        self.answers: list[Timings] = []
+
+    def call_ended(self, ending: Ending, seconds: float) -> None:
+        assert seconds >= 0
+        self.endings.append(ending)
+
+    def call_answered(self, timings: Timings) -> None:
+        self.answers.append(timings)
+
+    def batch_ran(self, size: int, seconds: float) -> None:
+        assert seconds >= 0
+        self.batches.append(size)
+
+    def counted(self, calls: int) -> Counter[Ending]:
+        """All of them, when `calls` have ended: a client knows that a call is over a moment before its server."""
+        wait_until(lambda: len(self.endings) >= calls)
+        return Counter(self.endings)
+
+
+def test_one_more_than_a_batch_at_once_are_all_answered_each_with_its_own_picture() -> None:
+    max_batch, counting, local = 4, Counting(), FakeDetector()
+    frames = [scene(20 + shade, 30, shade) for shade in range(max_batch + 1)]
+    settings = ServerSettings(batching=BatchPolicy(max_batch))
+    with served(local, settings, observer=counting) as server, asked(server) as remote:
+        for _ in range(20):
+            for far, near in zip(remote.detect(frames), FakeDetector().detect(frames), strict=True):
+                assert_same(far, near)
+    assert max(counting.batches) <= max_batch
+    assert sum(counting.batches) == len(counting.answers) == 20 * len(frames)
+    assert counting.counted(100) == {Ending(Outcome.SERVED): 100}
+
+
+def test_what_cannot_be_done_in_time_is_refused_at_once_and_before_its_picture_is_opened() -> None:
+    local, slow, counting = FakeDetector(), LatencyModel(), Counting()
+    slow.observe(1, 5.0, now_s=time.monotonic())
+    with served(local, observer=counting, latency=slow) as server, asked(server) as remote:
+        begun_s = time.monotonic()
+        with pytest.raises(Overloaded, match="it would be finished in 5000 ms") as caught:
+            remote.ask(DetectQuestion(shade(1)), timeout_s=2.0)
+        assert time.monotonic() - begun_s < 2.0
+        assert caught.value.retry_after_s is not None and caught.value.retry_after_s > 2.5
+        damaged = encode_jpeg(scene(100, 100))[:-500]
+        with pytest.raises(Overloaded):
+            remote.ask(DetectQuestion(damaged), timeout_s=2.0)
+        assert len(remote.ask(DetectQuestion(shade(1)), WAIT_S).detections) == 0
+    assert local.batch_sizes == [1]
+    assert counting.counted(3) == {Ending(Outcome.REFUSED, "too_late"): 2, Ending(Outcome.SERVED): 1}
+
+
+def test_a_full_queue_refuses_while_who_waits_is_answered() -> None:
+    local, counting = HeldDetector(), Counting()
+    settings = ServerSettings(queue=QueueLimits(max_items=2))
+    with (
+        served(local, settings, observer=counting) as server,
+        asked(server) as remote,
+        ThreadPoolExecutor(8) as clients,
+    ):
+        first = clients.submit(remote.detect, [shade(1)])
+        assert local.begun.acquire(timeout=WAIT_S)
+        others = [clients.submit(remote.detect, [shade(2)]) for _ in range(6)]
+        wait_until(lambda: len(counting.endings) == 4)
+        local.let.release(3)
+        failures = [call.exception(WAIT_S) for call in (first, *others)]
+    assert Counter(type(failure) for failure in failures) == {type(None): 3, Overloaded: 4}
+    assert counting.counted(7) == {Ending(Outcome.REFUSED, "queue_full"): 4, Ending(Outcome.SERVED): 3}
+
+
+def test_a_picture_that_the_model_dies_of_fails_alone_in_its_batch() -> None:
+    class Allergic(HeldDetector):
+        def detect(self, frames: Sequence[ImageArray]) -> list[Inference]:
+            if any(frame[0, 0, 0] == 13 for frame in frames):
+                self.begun.release()
+                raise DetectorFailed("13")
+            return super().detect(frames)
+
+    local, counting = Allergic(), Counting()
+    with (
+        served(local, observer=counting) as server,
+        asked(server) as remote,
+        ThreadPoolExecutor(8) as clients,
+    ):
+        first = clients.submit(remote.detect, [shade(1)])
+        assert local.begun.acquire(timeout=WAIT_S)
+        others = [clients.submit(remote.detect, [shade(brightness)]) for brightness in (2, 13, 3)]
+        time.sleep(0.3)  # they wait for their turn, and nothing shows from outside that they do
+        local.let.release(3)
+        failures = [call.exception(WAIT_S) for call in (first, *others)]
+    assert [type(failure) for failure in failures] == [type(None), type(None), DetectorFailed, type(None)]
+    assert counting.counted(4) == {Ending(Outcome.SERVED): 3, Ending(Outcome.FAILED, "detector_failed"): 1}
+
+
+def test_every_call_is_counted_once_however_it_ends() -> None:
+    local, counting = HeldDetector(), Counting()
+    local.let.release(1000)
+    settings = ServerSettings(ServiceLimits(max_request_bytes=10_000), grace_s=0.0)
+    with (
+        served(local, settings, observer=counting) as server,
+        stub_of(server) as stub,
+        asked(server) as remote,
+    ):
+        remote.detect([shade(1)])
+        for data in (b"\xff\xff", bytes(15_000)):
+            failure_of(lambda data=data: stub.detect(data, timeout=WAIT_S))  # type: ignore[misc]
+        local.fail_with = KeyError("unforeseen")
+        with pytest.raises(DetectorFailed):
+            remote.detect([shade(1)])
+        local.fail_with = None
+        while local.let.acquire(blocking=False):
+            pass
+        with pytest.raises(DeadlineExceeded):
+            remote.ask(DetectQuestion(shade(2)), timeout_s=0.3)
+        call: Any = stub.detect.future(question_to_bytes(DetectQuestion(shade(3))), timeout=WAIT_S)
+        time.sleep(0.3)
+        call.cancel()
+        counted = counting.counted(6)
+        local.let.release(1000)
+    assert counted == {
+        Ending(Outcome.SERVED): 1,
+        Ending(Outcome.REFUSED, "malformed"): 1,
+        Ending(Outcome.REFUSED, "too_large"): 1,
+        Ending(Outcome.FAILED, "detector_failed"): 1,
+        Ending(Outcome.EXPIRED): 1,
+        Ending(Outcome.CANCELLED): 1,
+    }
+
+
+def test_a_model_that_hangs_does_not_keep_the_server_from_ending() -> None:
+    local = HeldDetector()
+    with (
+        served(local, ServerSettings(grace_s=0.1, stop_s=0.1)) as server,
+        asked(server) as remote,
+        ThreadPoolExecutor(1) as client,
+    ):
+        call = client.submit(remote.detect, [shade(1)])
+        assert local.begun.acquire(timeout=WAIT_S)
+        begun_s = time.monotonic()
+        server.stop()
+        assert time.monotonic() - begun_s < 5
+        assert type(call.exception(WAIT_S)) is Unavailable
+        local.let.release()
 
 
 # Availability
@@ -452,7 +609,7 @@ def test_readiness_goes_before_the_service_does_and_what_is_under_way_is_finishe
 def test_a_stop_without_grace_leaves_nobody_waiting() -> None:
     local = HeldDetector()
     with (
-        served(local, ServerSettings(grace_s=0.0)) as server,
+        served(local, ServerSettings(batching=BatchPolicy(max_batch=1), grace_s=0.0)) as server,
         asked(server) as remote,
         ThreadPoolExecutor(2) as clients,
     ):
@@ -572,7 +729,8 @@ def test_a_margin_that_leaves_no_time_is_malformed(times: tuple[float, float]) -
 
 
 @pytest.mark.parametrize(
-    "changes", [{"open_threads": 0}, {"longest_wait_s": 0.0}, {"notice_s": -1.0}, {"grace_s": -1.0}]
+    "changes",
+    [{"open_threads": 0}, {"longest_wait_s": 0.0}, {"notice_s": -1.0}, {"grace_s": -1.0}, {"stop_s": -1.0}],
 )
 def test_server_settings_that_cannot_serve_are_malformed(changes: dict[str, Any]) -> None:
     with pytest.raises(Malformed, match=r"^server settings: expected threads and times above 0, got "):
