@@ -40,7 +40,7 @@ def by_definition(pixels: ImageArray, spec: InputSpec) -> np.ndarray:
         blocks = pixels.astype(np.uint32).reshape(pixels.shape[0] // 2, 2, pixels.shape[1] // 2, 2, 3)
         pixels = ((blocks.sum(axis=(1, 3)) + 2) // 4).astype(np.uint8)
     target[...] = cv2.resize(
-        pixels, (box.resized.width, box.resized.height), interpolation=cv2.INTER_LINEAR
+        pixels, (box.resized.width, box.resized.height), interpolation=cv2.INTER_LINEAR_EXACT
     ).reshape(target.shape)
     ordered = canvas[..., ::-1] if spec.color is ColorOrder.RGB else canvas
     values = (ordered.astype(np.float64) * spec.scale - spec.mean) / spec.std
@@ -90,9 +90,10 @@ def test_every_frame_reaches_the_network_as_the_manifest_defines_it(
 def test_fine_noise_is_averaged_away_before_a_strong_shrink() -> None:
     noisy = np.clip(128 + np.random.default_rng(0).normal(0, 40, (640, 640, 3)), 0, 255).astype(np.uint8)
     size = ImageSize(160, 160)
-    plain = cv2.resize(noisy, (160, 160), interpolation=cv2.INTER_LINEAR)
+    plain = cv2.resize(noisy, (160, 160), interpolation=cv2.INTER_LINEAR_EXACT)
     assert resize(noisy, size).std() < 0.6 * plain.std()
-    np.testing.assert_array_equal(resize(noisy[1:], size), cv2.resize(noisy[1:], (160, 160)))
+    odd = cv2.resize(noisy[1:], (160, 160), interpolation=cv2.INTER_LINEAR_EXACT)
+    np.testing.assert_array_equal(resize(noisy[1:], size), odd)
 
 
 def test_the_reused_buffer_keeps_no_trace_of_the_frame_before() -> None:
@@ -126,7 +127,9 @@ def test_channel_order_and_number_type_of_the_graph_do_not_change_the_answer(
     )
     assert len(seen) == len(reference) > 0
     np.testing.assert_allclose(seen.scores, reference.scores, atol=1e-5)
-    np.testing.assert_allclose(seen.boxes_xyxy, reference.boxes_xyxy, atol=1e-2)
+    # Boxes of the same score may stand in another order.
+    apart_px = np.abs(seen.boxes_xyxy[:, None] - reference.boxes_xyxy[None]).max(axis=2)
+    assert apart_px.min(axis=1).max() < 1e-2 and apart_px.min(axis=0).max() < 1e-2
 
 
 def test_a_graph_with_a_fixed_batch_of_one_looks_at_many_frames_one_by_one() -> None:
