@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,7 +99,7 @@ class Arm64Board:
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory: pytest.TempPathFactory) -> Arm64Board:
+def board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Arm64Board]:
     missing = [name for name in TOOLS if shutil.which(name) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}; deploy/image/install_arm64_tools.sh installs them")
@@ -107,7 +108,8 @@ def board(tmp_path_factory: pytest.TempPathFactory) -> Arm64Board:
     skip_without_package_index(board.folder)
     unpack_debian(board.root)
     install_agent_set(board)
-    return board
+    yield board
+    shutil.rmtree(board.folder)
 
 
 def unpack_debian(root: Path) -> None:
@@ -149,34 +151,28 @@ def bundle() -> Bundle:
     return Bundle.open(path_of(MODEL))
 
 
-def golden_frames(bundle: Bundle) -> list[ImageArray]:
-    """The first three frames that the bundle brings."""
-    return [decode_image(data) for name, data in sorted(bundle.parts.items()) if name.endswith(".png")][:3]
-
-
-def at_input_size(pixels: ImageArray, bundle: Bundle) -> ImageArray:
-    """A frame that the model's preprocessing need not resize any more."""
-    return resize(pixels, Letterbox.fit(size_of(pixels), bundle.manifest.input.size).resized)
+def frames_of_two_sizes(bundle: Bundle) -> list[ImageArray]:
+    """Three golden frames of the bundle, at the size that the network takes and at twice and a half that size."""
+    golden = [decode_image(data) for name, data in sorted(bundle.parts.items()) if name.endswith(".png")][:3]
+    fitting = [
+        resize(each, Letterbox.fit(size_of(each), bundle.manifest.input.size).resized) for each in golden
+    ]
+    return [*fitting, *(cv2.resize(each, None, fx=2.5, fy=2.5) for each in fitting)]
 
 
 def difference(key: str, here: NDArray[np.generic], there: NDArray[np.generic]) -> str | None:
-    """What is wrong with a stage (`FRAME/STAGE`) as the board computed it; None where it is as good as equal.
+    """What is wrong with a stage (`FRAME/STAGE`) as the board computed it; None where nothing is.
 
-    Whole numbers decide nearly everything, so nearly everything is equal to the last bit. What is computed in
-    floating point (the last layers of the head, the corners of a box) may differ in the last bits, and a value
-    between two steps of a quantized tensor may then fall to the other side.
+    What goes into the network is equal to the last bit. Of what comes out one value in a thousand may be off: the
+    first and last layers work in floating point, and a last bit may carry a value over to the next quantized step.
     """
     if here.shape != there.shape:
         return f"{key}: {here.shape} here, {there.shape} there"
-    stage = key.split("/")[1]
     off = np.abs(here.astype(np.float64) - there.astype(np.float64))
-    print(f"{key}: {np.count_nonzero(off)} of {off.size} values differ, by at most {off.max(initial=0):.3g}")
-    if stage.startswith("output"):
-        share = float(np.mean(off > 1e-3 * np.abs(here).max()))
-        return None if share <= 1e-3 else f"{key}: {share:.2%} of the values differ"
-    most = {"boxes_xyxy": 0.5, "scores": 0.01}.get(stage, 0)
-    worst = float(off.max(initial=0))
-    return None if worst <= most else f"{key}: expected at most {most} apart, got {worst:g}"
+    print(f"{key}: {np.count_nonzero(off)} of {off.size} values differ, by at most {off.max():.3g}")
+    share = float(np.mean(off > 1e-5 * np.abs(here).max()))
+    most = 0.0 if key.endswith(("/pixels", "/tensor")) else 1e-3
+    return None if share <= most else f"{key}: {share:.2%} of the values differ, by at most {off.max():.3g}"
 
 
 def test_the_agent_set_starts_on_an_arm64_board(board: Arm64Board) -> None:
@@ -197,15 +193,15 @@ def test_the_board_runs_the_bundled_model_and_answers_its_golden_frames(
     assert "answered as expected" in said
 
 
-def test_frames_that_the_board_has_to_resize_are_answered_as_here(board: Arm64Board, bundle: Bundle) -> None:
-    larger = [cv2.resize(pixels, None, fx=1.5, fy=1.5) for pixels in golden_frames(bundle)]
+def test_frames_of_any_size_are_answered_on_the_board_as_here(board: Arm64Board, bundle: Bundle) -> None:
     detector = OnnxDetector.open(bundle, device="cpu")
     without = dict.fromkeys(name for name in bundle.parts if name.startswith("golden/"))
-    remade = bundle.with_parts({**without, **make_golden(detector, larger, bundle.manifest.answer_min_score)})
+    golden = make_golden(detector, frames_of_two_sizes(bundle), bundle.manifest.answer_min_score)
+    remade = bundle.with_parts({**without, **golden}).write(board.folder)
 
-    said = board.fovea("agent", "check", remade.write(board.folder), "--frames", "5", "--timeout-s", "1200")
+    said = board.fovea("agent", "check", remade, "--frames", "5", "--timeout-s", "1200")
 
-    assert "3 answered as expected" in said
+    assert "6 answered as expected" in said
 
 
 @pytest.mark.parametrize("processor", PROCESSORS.values(), ids=PROCESSORS.keys())
@@ -214,8 +210,8 @@ def test_the_board_computes_what_this_machine_computes(
 ) -> None:
     frames = board.folder / processor
     frames.mkdir()
-    for index, pixels in enumerate(golden_frames(bundle)):
-        (frames / f"{index}.png").write_bytes(encode_png(at_input_size(pixels, bundle)))
+    for index, pixels in enumerate(frames_of_two_sizes(bundle)):
+        (frames / f"{index}.png").write_bytes(encode_png(pixels))
     looker, model = shutil.copy(LOOKER, frames), bundle.write(frames)
     here, there = frames / "here.npz", frames / "there.npz"
 
@@ -225,6 +221,5 @@ def test_the_board_computes_what_this_machine_computes(
 
     seen_here, seen_there = dict(np.load(here)), dict(np.load(there))
     assert set(seen_there) == set(seen_here)
-    assert sum(array.size for key, array in seen_here.items() if key.endswith("/scores")) > 0
     found = [difference(key, array, seen_there[key]) for key, array in seen_here.items()]
     assert [each for each in found if each is not None] == []

@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -67,7 +68,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def board(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Board:
+def board(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Iterator[Board]:
     folder = tmp_path_factory.mktemp("board")
     board = Board(folder / "environment" / "bin", folder / "home")
     board.home.mkdir()
@@ -75,7 +76,8 @@ def board(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Board:
     pip = [str(board.bin / "python"), "-m", "pip", "install", "--quiet", "--no-compile"]
     run([*pip, *WITHOUT_BUILDING, "-r", AGENT_LOCK], pip_environment(board.bin), folder)
     run([*pip, "--no-deps", "--no-index", wheel], pip_environment(board.bin), folder)
-    return board
+    yield board
+    shutil.rmtree(folder)
 
 
 def test_the_wheel_is_pure_and_carries_the_models_and_the_messages_but_no_tests(wheel: Path) -> None:

@@ -74,6 +74,12 @@ async def looks(worker: BatchingWorker, shades: Sequence[int]) -> list[Looked | 
     return await asyncio.gather(*(worker.look(order(shade)) for shade in shades), return_exceptions=True)
 
 
+async def queued() -> None:
+    """Lets every task that was just made, and those that it makes, come to the queue: a few rounds of the loop."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
 @asynccontextmanager
 async def held(detector: PickyDetector, worker: BatchingWorker) -> AsyncIterator[None]:
     """The device is busy with a picture of shade 0 as long as the block lasts; then all that came meanwhile goes."""
@@ -94,7 +100,7 @@ async def test_those_who_came_while_the_device_was_busy_are_looked_at_together_a
     async with working(detector, policy=BatchPolicy(max_batch=4)) as worker:
         async with held(detector, worker):
             task = asyncio.create_task(looks(worker, [1, 2, 3, 4, 5]))
-            await asyncio.sleep(0)
+            await queued()
         answers = await task
     assert [type(answer) for answer in answers] == [Looked] * 5
     assert detector.tried == [[0], [1, 2, 3, 4], [5]]
@@ -112,7 +118,7 @@ async def test_a_picture_that_the_model_dies_of_fails_alone_and_the_worker_goes_
     async with working(detector) as worker:
         async with held(detector, worker):
             task = asyncio.create_task(looks(worker, [1, POISON, 2]))
-            await asyncio.sleep(0)
+            await queued()
         answers = await task
         assert [isinstance(answer, Looked) for answer in answers] == [True, False, True]
         assert isinstance(answers[1], Exception)
@@ -132,7 +138,7 @@ async def test_who_leaves_while_waiting_or_looked_at_harms_no_neighbour() -> Non
     async with working(detector) as worker:
         async with held(detector, worker):
             waiting = [asyncio.create_task(worker.look(order(shade))) for shade in (1, 2, 3)]
-            await asyncio.sleep(0)
+            await queued()
             waiting[1].cancel()
             await asyncio.wait([waiting[1]])
         assert isinstance(await waiting[0], Looked) and isinstance(await waiting[2], Looked)
@@ -162,7 +168,7 @@ async def test_a_full_queue_refuses_at_once_and_a_check_says_so_before_any_work_
     async with working(detector, limits=QueueLimits(max_items=1)) as worker:
         async with held(detector, worker):
             waiting = asyncio.create_task(worker.look(order(1)))
-            await asyncio.sleep(0)
+            await queued()
             with pytest.raises(Overloaded, match="1 pictures wait already"):
                 await worker.look(order(2))
             with pytest.raises(Overloaded):
@@ -181,7 +187,7 @@ async def test_a_stop_refuses_all_who_wait_or_are_looked_at_and_is_over_in_time_
     tasks = [asyncio.create_task(worker.look(order(1)))]
     assert await asyncio.to_thread(detector.begun.acquire, timeout=WAIT_S)
     tasks.append(asyncio.create_task(worker.look(order(2))))
-    await asyncio.sleep(0)
+    await queued()
     assert worker.busy_s() > 0
     assert not await worker.stop(longest_s=0.05)
     answers = await asyncio.gather(*tasks, return_exceptions=True)
