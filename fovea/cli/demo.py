@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import typer
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 
@@ -21,9 +22,10 @@ def demo(
     """Render the street in six conditions, look at it as camera, edge and cloud, and show who finds what."""
     console = Console()
     looks = run_demo(out, per_condition, lambda step: console.print(f"[dim]{step} ...[/]"))
-    table = Table(title="who finds what (answers as given, right class, IoU of 0.5 or more)")
-    for heading in ("tier", "model", "objects found", "boxes on nothing", "ms per frame (one CPU thread)"):
-        table.add_column(heading, justify="left" if heading in ("tier", "model") else "right")
+    title = "objects found (right class, IoU >= 0.5), and ms per frame on one CPU thread"
+    table = Table(title=title, box=SIMPLE)
+    for heading in ("tier", "model", "found", "boxes on nothing", "ms"):
+        table.add_column(heading, justify="left" if heading in ("tier", "model") else "right", no_wrap=True)
     for look in looks:
         share = f"{look.found} of {look.objects} ({100 * look.found / max(look.objects, 1):.0f} %)"
         table.add_row(look.tier, look.model, share, str(look.false_boxes), f"{look.median_ms:.1f}")

@@ -25,7 +25,7 @@ def list_models() -> None:
     table = Table(
         title="bundled models: AP50-95 in points on street-v1 test", box=SIMPLE, padding=(0, 1, 0, 0)
     )
-    for heading in ("model", "M par.", "MB", *_CONDITIONS):
+    for heading in ("model", "MB", *_CONDITIONS):
         table.add_column(heading, justify="left" if heading == "model" else "right", no_wrap=True)
     for name in zoo.names():
         path = zoo.path_of(name)
@@ -33,7 +33,6 @@ def list_models() -> None:
         figures = [manifest.report.get(f"ap.{condition}") for condition in _CONDITIONS]
         table.add_row(
             name,
-            f"{(manifest.parameters or 0) / 1e6:.2f}",
             f"{path.stat().st_size / 1e6:.1f}",
             *(f"{100 * figure:.1f}" if isinstance(figure, float) else "-" for figure in figures),
         )
