@@ -50,7 +50,7 @@ def plan_for(model: str, dial: float = 1.0, seed: int = 0) -> TrainPlan:
     conditions = ("day",) if is_day else tuple(CONDITIONS)
     clips, epochs, batch, rate = {
         "student": (100, 10, 8, 1.5e-3), "student-day": (300, 10, 8, 1.5e-3),
-        "edge": (100, 4, 8, 1.5e-3), "cloud": (100, 3, 8, 1.5e-3),
+        "edge": (200, 4, 8, 1.5e-3), "cloud": (200, 2, 8, 1.5e-3),
     }[model]  # fmt: skip
     view = VIEWS[family]
     width = view.frame_wh_px[0]
@@ -59,13 +59,13 @@ def plan_for(model: str, dial: float = 1.0, seed: int = 0) -> TrainPlan:
         architecture=ARCHITECTURES / f"street-{family}.yaml",
         view=view,
         conditions=conditions,
-        train=Amount(max(2, round(clips * dial**0.5)), 10),
+        train=Amount(max(2, round(clips * dial**0.5)), 10 if family == "student" else 6),
         val=Amount(12, 6) if is_day else Amount(6, 2),
         epochs=max(1, round(epochs * dial**0.5)),
         batch=batch,
         train_width_px=view.crop_wh_px[0] if view.crop_wh_px else width,
         val_width_px=width,
-        export_hw_px={"student": (192, 320), "edge": (288, 480), "cloud": (544, 960)}[family],
+        export_hw_px={"student": (192, 320), "edge": (352, 608), "cloud": (544, 960)}[family],
         exports_half=family != "student",
         learning_rate=rate,
         seed=seed,
