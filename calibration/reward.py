@@ -54,4 +54,5 @@ def found_more(table: CascadeTable) -> Floats:
         counted = matches.scores >= 0.5 * best[matches.group]
         share = (matches.correct[:, counted]).mean(axis=0)
         hits += np.bincount(matches.group[counted], share, minlength=len(hits))
-    return hits[table.merged_rows] - hits[table.weak_rows]
+    more: Floats = hits[table.merged_rows] - hits[table.weak_rows]
+    return more

@@ -310,13 +310,12 @@ def test_systemd_hears_that_it_is_ready_alive_and_stopping(
 HANGS = """
 import sys, threading, time
 from pathlib import Path
-from edge_server.bootstrap import EdgeParts
 from edge_server.config import load_config
-from edge_server.logs import configure_logs
-from edge_server.metrics import PrometheusMetrics
-from edge_server.run import run_parts
+from fovea.process.logs import configure_logs
 from fovea.serving.latency_model import LatencyModel
+from fovea.serving.run_server import ServingParts, run_server
 from fovea.serving.server import ServerSettings
+from fovea.serving.serving_metrics import ServingMetrics
 from tests.fakes import FakeDetector
 
 class Hanging(FakeDetector):
@@ -327,7 +326,8 @@ config = load_config(Path(sys.argv[1]))
 configure_logs(config.log)
 detector = Hanging()
 settings = ServerSettings(grace_s=0.5, stop_s=0.5)
-run_parts(config, EdgeParts(detector, "cpu", settings, LatencyModel(), PrometheusMetrics(detector.ref, "cpu")))
+metrics = ServingMetrics(detector.ref, "cpu")
+run_server(config, ServingParts("edge_server", detector, "cpu", settings, LatencyModel(), metrics))
 """
 
 

@@ -10,14 +10,16 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from edge_server.bootstrap import build, largest_batch
-from edge_server.config import EdgeConfig, load_config, watchdog_every_s
+from edge_server.bootstrap import build
+from edge_server.config import EdgeConfig, load_config
 from fovea.cli.config import app
 from fovea.core.arrays import ImageArray
 from fovea.core.detections import Inference
 from fovea.core.errors import Incompatible, Malformed, NotFound
+from fovea.process.config_parts import watchdog_every_s
 from fovea.runtime.config_file import parse_config
 from fovea.runtime.manifest import BatchMode
+from fovea.serving.serving_config import largest_batch
 from fovea.serving.warm_up import measured_latency
 from tests.builders import tiny_bundle, tiny_onnx
 from tests.fakes import FakeClock, FakeDetector
@@ -51,8 +53,8 @@ open_threads, queue, stop, stuck_after_s, threads, tls (meant listen?)
   line 6, queue.aging_s: Input should be less than or equal to 60, got nan
   line 7, device: expected auto, cpu or cuda:N, got 'gpu'
   line 8, log.level: Input should be 'debug', 'info', 'warning' or 'error', got 'loud'
-  line 9, tls.cert: missing; expected the PEM file of the server's certificate chain
-  line 9, tls.key: missing; expected the PEM file of the server's private key
+  line 9, tls.cert: missing; expected the PEM file of this side's certificate chain
+  line 9, tls.key: missing; expected the PEM file of this side's private key
   line 10, threads: Input should be a valid integer, got True
   line 11, open_threads: Input should be a valid integer, got '2'
   line 12, max_batch: Input should be less than or equal to 256, got 400
