@@ -41,7 +41,8 @@ def _gains_in(table: CascadeTable, context: Flags) -> Floats:
     flipped = np.repeat(context[:, None], frames, axis=1)
     flipped[np.arange(frames), np.arange(frames)] ^= True
     change = table.ap(flipped) - table.ap(context)[0]
-    return np.where(context, -change, change)
+    gains: Floats = np.where(context, -change, change)
+    return gains
 
 
 def found_more(table: CascadeTable) -> Floats:

@@ -41,6 +41,8 @@ class Reason(StrEnum):
     """something that was in view is gone, and did not leave by the border"""
     MOTION_WITHOUT_BOXES = "motion_without_boxes"
     """something moves where nothing was seen"""
+    EXPECTED_GAIN = "expected_gain"
+    """a fitted gate expects a gain, from the whole of what it looks at"""
     AUDIT = "audit"
     """drawn at random, outside the budget"""
     OVER_BUDGET = "over_budget"
