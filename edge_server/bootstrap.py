@@ -2,27 +2,138 @@
 
 from __future__ import annotations
 
-from edge_server.config import EdgeConfig
-from fovea.core.routing import Tier
-from fovea.process.config_parts import bundle_path
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from edge_server.case_relay import CaseRelay
+from edge_server.config import CloudConfig, EdgeConfig, SpoolConfig
+from edge_server.escalation import Escalation, EscalationSettings
+from edge_server.metrics import EscalationMetrics, SpoolMetrics
+from edge_server.second_gate import SecondGate, SecondGateSettings
+from fovea.core.budget import Budget
+from fovea.core.deciding import DecideSettings
+from fovea.core.gate import RuleGate, RuleGateSettings
+from fovea.core.merging import MergeSettings
+from fovea.core.routing import Route, Tier
+from fovea.link.case_spool import CaseSpool
+from fovea.link.case_uploader import CaseUploader, UploaderSettings
+from fovea.link.link import Link
+from fovea.link.spool_index import SpoolLimits
+from fovea.link.upstream import Upstream, UpstreamSettings
+from fovea.process.config_parts import bundle_path, read_pems
 from fovea.runtime.manifest import BatchMode
 from fovea.runtime.onnx_detector import OnnxDetector
+from fovea.serving.answerer import CaseDesk, MergedAnswer
 from fovea.serving.run_server import ServingParts
 from fovea.serving.serving_config import fitted, server_settings
 from fovea.serving.serving_metrics import ServingMetrics
 
 NAME = "edge_server"
 
+_UPLOADER_STOPS_IN_S = 0.5
+
 
 def build(config: EdgeConfig) -> ServingParts:
-    """Loads the model, runs it and measures it. Raises NotFound and Malformed (files), Incompatible (this machine
-    has no such device or cannot run this model), DetectorFailed."""
+    """Loads the model, runs it and measures it; with a cloud it begins to look for it. Raises NotFound and Malformed
+    (files), Incompatible (this machine has no such device or cannot run this model), DetectorFailed, and Unavailable
+    when another process has the spool."""
     settings = server_settings(config, Tier.EDGE)
+    tls = None if config.cloud is None else config.cloud.tls
+    upstream = UpstreamSettings(tls=None if tls is None else read_pems(tls, "cloud.tls"))
     detector = OnnxDetector.open(bundle_path(config.bundle), config.device, config.threads)
     try:
         settings, latency = fitted(settings, detector, detector.manifest.input.batch is not BatchMode.FIXED)
+        metrics = ServingMetrics(detector.ref, detector.device)
+        alone = ServingParts(NAME, detector, detector.device, settings, latency, metrics)
+        if config.cloud is None:
+            return replace(alone, answerer=MergedAnswer(Tier.EDGE, config.merge.settings()))
+        side = _cloud_side(config.cloud, config.merge.settings(), upstream, metrics)
     except BaseException:
         detector.close()
         raise
-    metrics = ServingMetrics(detector.ref, detector.device)
-    return ServingParts(NAME, detector, detector.device, settings, latency, metrics)
+    return replace(
+        alone, answerer=side.answerer, case_desk=side.case_desk, beside=side.beside, facts=side.facts
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _CloudSide:
+    """What an edge with a cloud has more than one without; `beside` runs and ends it."""
+
+    answerer: Escalation
+    case_desk: CaseDesk | None
+    beside: AbstractContextManager[object]
+    facts: Callable[[], Mapping[str, object]]
+
+
+def _cloud_side(
+    config: CloudConfig, merging: MergeSettings, upstream: UpstreamSettings, metrics: ServingMetrics
+) -> _CloudSide:
+    spool = None if config.spool is None else _spool(config.spool)
+    link = Upstream(config.address, upstream)
+    counts = EscalationMetrics(metrics.registry, link)
+    escalation = _escalation(config, merging, link, counts)
+
+    def facts() -> Mapping[str, object]:
+        return {"cloud": link.state.status.value, "escalations": counts.totals()}
+
+    if spool is None or config.spool is None:
+        return _CloudSide(escalation, None, escalation, facts)
+    uploader = CaseUploader(
+        spool,
+        link.deliver,
+        UploaderSettings(bytes_per_s=config.spool.upload_bytes_per_s),
+        is_busy=lambda: escalation.in_flight > 0,
+    )
+    SpoolMetrics(metrics.registry, spool, uploader)
+    writers = ThreadPoolExecutor(1, thread_name_prefix="spool")
+    return _CloudSide(
+        escalation,
+        CaseRelay(spool, writers),
+        _relaying(escalation, spool, uploader, writers),
+        lambda: {**facts(), "spool": {"waiting": spool.counts.waiting, **asdict(uploader.counts)}},
+    )
+
+
+@contextmanager
+def _relaying(
+    escalation: Escalation, spool: CaseSpool, uploader: CaseUploader, writers: ThreadPoolExecutor
+) -> Iterator[None]:
+    """On the way out the link is closed first, which ends an upload under way; its case stays in the spool."""
+    try:
+        with escalation:
+            uploader.start()
+            yield
+    finally:
+        uploader.stop(_UPLOADER_STOPS_IN_S)
+        writers.shutdown()
+        spool.close()
+
+
+def _escalation(
+    config: CloudConfig, merging: MergeSettings, link: Link, counts: EscalationMetrics
+) -> Escalation:
+    gate, budget = config.gate, config.budget
+    rules = RuleGate(RuleGateSettings(uncertain_boxes=gate.uncertain_boxes, weak_mass=gate.weak_mass))
+    return Escalation(
+        link,
+        SecondGate(rules, SecondGateSettings(gate.contradictions)),
+        Budget(budget.asks_per_s, budget.bytes_per_s, budget.burst_s),
+        EscalationSettings(
+            config.timeout_ms / 1000,
+            config.margin_ms / 1000,
+            config.least_ms / 1000,
+            config.max_in_flight,
+            DecideSettings(gate.ask_from, config.audit_share, Route.CLOUD),
+        ),
+        merging,
+        counts,
+    )
+
+
+def _spool(config: SpoolConfig) -> CaseSpool:
+    limits = SpoolLimits(config.max_bytes, config.max_cases, config.min_free_bytes)
+    return CaseSpool.open(Path(config.folder), limits)

@@ -34,6 +34,8 @@ from fovea.core.errors import (
 DETECT_SERVICE = "fovea.v1.DetectService"
 DETECT = "Detect"
 DESCRIBE = "Describe"
+CASE_SERVICE = "fovea.v1.CaseService"
+DELIVER = "Deliver"
 
 ERROR_KEY = "fovea-error"
 RETRY_AFTER_KEY = "retry-after-ms"
@@ -134,6 +136,19 @@ def detect_handlers(methods: DetectMethods) -> grpc.GenericRpcHandler[bytes, byt
     )
 
 
+class CaseMethods(Protocol):
+    """The server's side of the service that takes cases: bytes in, bytes out, on an asyncio server."""
+
+    async def deliver(self, request: bytes, context: Any) -> bytes: ...
+
+
+def case_handlers(methods: CaseMethods) -> grpc.GenericRpcHandler[bytes, bytes]:
+    """As `detect_handlers`, for cases."""
+    return grpc.method_handlers_generic_handler(
+        CASE_SERVICE, {DELIVER: grpc.unary_unary_rpc_method_handler(methods.deliver)}
+    )
+
+
 class DetectStub:
     """The client's side of the service on a blocking channel: bytes in, bytes out."""
 
@@ -143,6 +158,15 @@ class DetectStub:
         )
         self.describe: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
             f"/{DETECT_SERVICE}/{DESCRIBE}", _as_it_is, _as_it_is
+        )
+
+
+class CaseStub:
+    """The client's side of the service that takes cases, on a blocking channel: bytes in, bytes out."""
+
+    def __init__(self, channel: grpc.Channel) -> None:
+        self.deliver: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary(
+            f"/{CASE_SERVICE}/{DELIVER}", _as_it_is, _as_it_is
         )
 
 

@@ -43,6 +43,8 @@ class Reason(StrEnum):
     """something moves where nothing was seen"""
     EXPECTED_GAIN = "expected_gain"
     """a fitted gate expects a gain, from the whole of what it looks at"""
+    TIERS_DISAGREE = "tiers_disagree"
+    """a tier below was sure of what this one did not see"""
     AUDIT = "audit"
     """drawn at random, outside the budget"""
     OVER_BUDGET = "over_budget"
@@ -53,6 +55,8 @@ class Reason(StrEnum):
     """worth asking, but as many questions as may be are under way"""
     NO_TIME = "no_time"
     """worth asking, but no answer could come before the deadline"""
+    SWITCHED_OFF = "switched_off"
+    """asking was switched off by somebody"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,10 @@ class Observer(Protocol):
         """Where the time of an answer went."""
         ...
 
+    def delivery_ended(self, ending: Ending, seconds: float) -> None:
+        """The delivery of a case ended after `seconds`."""
+        ...
+
     def batch_ran(self, size: int, seconds: float) -> None:
         """The device was busy for `seconds` with a batch of `size`."""
         ...
@@ -54,6 +58,9 @@ class NobodyWatches:
         pass
 
     def call_answered(self, timings: Timings) -> None:
+        pass
+
+    def delivery_ended(self, ending: Ending, seconds: float) -> None:
         pass
 
     def batch_ran(self, size: int, seconds: float) -> None:

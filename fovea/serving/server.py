@@ -15,13 +15,16 @@ from grpc_reflection.v1alpha import reflection
 from fovea.core.errors import Malformed, Unavailable
 from fovea.core.ports import Detector
 from fovea.serving.admission import QueueLimits
+from fovea.serving.answerer import Answerer, CaseDesk, OwnAnswer
 from fovea.serving.batcher import BatchPolicy
+from fovea.serving.calls_under_way import CallsUnderWay
+from fovea.serving.case_service import CaseService
 from fovea.serving.latency_model import LatencyModel
 from fovea.serving.outcomes import NobodyWatches, Observer
 from fovea.serving.service import DetectService
 from fovea.serving.worker import BatchingWorker, Worker
 from protos.calls import ServiceLimits
-from protos.rpc import DETECT_SERVICE, detect_handlers, server_options
+from protos.rpc import CASE_SERVICE, DETECT_SERVICE, case_handlers, detect_handlers, server_options
 
 _FLUSH_S = 0.2
 """For the last bytes of answers that are given, and for watchers of the health, who never leave by themselves."""
@@ -75,30 +78,40 @@ async def serve(
     settings: ServerSettings = ServerSettings(),
     observer: Observer = NobodyWatches(),
     latency: LatencyModel | None = None,
+    answerer: Answerer | None = None,
+    case_desk: CaseDesk | None = None,
 ) -> AsyncIterator[RunningServer]:
     """Serves `detector` at `address` (host:port, port 0: any free one) until the block ends.
 
-    `latency` is what is known of the detector's speed (see `fovea.serving.warm_up`); it is learned on the way. On the
-    way out: not ready any more, then a notice, then new calls are Unavailable while those under way are finished
-    within the grace, then the end. The detector stays open: it belongs to the caller, who should ask
+    `latency` is what is known of the detector's speed (see `fovea.serving.warm_up`); it is learned on the way.
+    `answerer` makes answers of looks (None: what the model saw and nothing else); with a `case_desk` cases are taken
+    on the same port.
+
+    On the way out: not ready any more, then a notice, then new calls are Unavailable while those under way are
+    finished within the grace, then the end. The detector stays open: it belongs to the caller, who should ask
     `RunningServer.worker.busy_s` whether it still runs. Raises Unavailable when the address is taken.
     """
     worker = BatchingWorker(detector, settings.batching, settings.queue, latency, observer)
     openers = ThreadPoolExecutor(settings.open_threads, thread_name_prefix="open-image")
+    calls = CallsUnderWay()
+    answerer = answerer or OwnAnswer(settings.revision)
     service = DetectService(
-        worker, openers, settings.limits, settings.revision, settings.longest_wait_s, observer
+        worker, openers, settings.limits, answerer, calls, settings.longest_wait_s, observer
     )
+    services = [DETECT_SERVICE]
     readiness = health.aio.HealthServicer()  # type: ignore[attr-defined]
     server = grpc.aio.server(options=server_options(_grpc_limit_bytes(settings.limits)))
     server.add_generic_rpc_handlers((detect_handlers(service),))
+    if case_desk is not None:
+        taking = CaseService(case_desk, openers, settings.limits, calls, observer)
+        server.add_generic_rpc_handlers((case_handlers(taking),))
+        services.append(CASE_SERVICE)
     health_pb2_grpc.add_HealthServicer_to_server(readiness, server)
-    reflection.enable_server_reflection(
-        (DETECT_SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server
-    )
+    reflection.enable_server_reflection((*services, health.SERVICE_NAME, reflection.SERVICE_NAME), server)
     try:
         port = _listen(server, address, settings.credentials)
         worker.start()
-        for name in ("", DETECT_SERVICE):
+        for name in ("", *services):
             await readiness.set(name, health_pb2.HealthCheckResponse.SERVING)
         await server.start()
         try:
@@ -106,7 +119,7 @@ async def serve(
         finally:
             await readiness.enter_graceful_shutdown()
             await asyncio.sleep(settings.notice_s)
-            await service.drain(settings.grace_s)
+            await calls.drain(settings.grace_s)
     finally:
         worker.refuse_all()
         await server.stop(_FLUSH_S)

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any
 
 from fovea.core.arrays import ImageArray
-from fovea.core.errors import DetectorFailed, FoveaError, Unavailable
+from fovea.core.errors import FoveaError, Malformed
+from fovea.core.frame import size_of
 from fovea.runtime.image_header import read_header
 from fovea.runtime.images import ImageLimits, decode_image
 from fovea.serving.admission import Ask, DoorLimits, Reason, Refused, Unread, judge_arrival
+from fovea.serving.answerer import Answerer
+from fovea.serving.calls_under_way import CallsUnderWay
 from fovea.serving.outcomes import Ending, NobodyWatches, Observer, Outcome, ending_of
 from fovea.serving.worker import Look, Looked, Worker
-from protos.calls import Description, DetectAnswer, DetectQuestion, ServiceLimits, Timings
+from protos.calls import Description, DetectQuestion, ServiceLimits, Timings
 from protos.codec import answer_to_bytes, description_to_bytes, question_from_bytes
 from protos.rpc import status_of
-
-_log = logging.getLogger(__name__)
 
 
 class DetectService:
@@ -32,7 +32,8 @@ class DetectService:
         worker: Worker,
         openers: Executor,
         limits: ServiceLimits,
-        revision: int,
+        answerer: Answerer,
+        calls: CallsUnderWay,
         longest_wait_s: float,
         observer: Observer = NobodyWatches(),
     ) -> None:
@@ -41,14 +42,11 @@ class DetectService:
         self._openers = openers
         self._limits = limits
         self._door = DoorLimits(limits.max_request_bytes)
-        self._revision = revision
+        self._answerer = answerer
+        self._calls = calls
         self._longest_wait_s = longest_wait_s
         self._observer = observer
-        self._takes_calls = True
         self._unread = Unread()
-        self._under_way = 0
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     async def detect(self, request: bytes, context: Any) -> bytes:
         begun_mono_s = time.monotonic()
@@ -57,7 +55,7 @@ class DetectService:
         expires_mono_s = begun_mono_s + given_s
         ending = Ending(Outcome.FAILED, "unforeseen")
         try:
-            reply = await self._answered(self._detected(request, expires_mono_s))
+            reply = await self._calls.answered(self._detected(request, expires_mono_s))
             ending = Ending(Outcome.SERVED)
             return reply
         except FoveaError as error:
@@ -75,49 +73,19 @@ class DetectService:
 
     async def describe(self, request: bytes, context: Any) -> bytes:
         try:
-            return await self._answered(self._described())
+            return await self._calls.answered(self._described())
         except FoveaError as error:
             await context.abort(*status_of(error))
             raise AssertionError("abort returns never") from error
 
-    async def drain(self, grace_s: float) -> bool:
-        """Refuses what comes from now on and waits for what is under way. False: some of it took longer."""
-        self._takes_calls = False
-        try:
-            await asyncio.wait_for(self._idle.wait(), grace_s)
-        except TimeoutError:
-            return False
-        return True
-
-    async def _answered(self, work: Awaitable[bytes]) -> bytes:
-        """The reply, or an error of the product whatever went wrong. Lets CancelledError out only for a caller who
-        left: one who is still there would never hear back."""
-        self._under_way += 1
-        self._idle.clear()
-        try:
-            return await work
-        except FoveaError:
-            raise
-        except asyncio.CancelledError:
-            if _is_cancelling():
-                raise
-            raise Unavailable("the server is stopping") from None
-        except Exception as error:
-            _log.exception("a call failed in a way that nobody foresaw")
-            raise DetectorFailed("internal error, see the log of the server") from error
-        finally:
-            self._under_way -= 1
-            if not self._under_way:
-                self._idle.set()
-
     async def _detected(self, request: bytes, expires_mono_s: float) -> bytes:
         left_s = expires_mono_s - time.monotonic()
-        refused = judge_arrival(len(request), left_s, self._unread, self._door, not self._takes_calls)
+        refused = judge_arrival(len(request), left_s, self._unread, self._door, not self._calls.takes_calls)
         if refused is not None:
             raise refused.error()
         question, pixels, decode_ms = await self._opened(request, expires_mono_s)
         looked = await self._worker.look(Look(pixels, expires_mono_s, question.priority))
-        return self._reply(question, looked, decode_ms)
+        return await self._replied(question, pixels, looked, decode_ms, expires_mono_s)
 
     async def _opened(
         self, request: bytes, expires_mono_s: float
@@ -133,18 +101,17 @@ class DetectService:
     def _hold(self, count: int, size_bytes: int) -> None:
         self._unread = Unread(self._unread.count + count, self._unread.size_bytes + size_bytes)
 
-    def _reply(self, question: DetectQuestion, looked: Looked, decode_ms: float) -> bytes:
-        timings = Timings(looked.queue_ms, decode_ms, looked.infer_ms)
-        reply = answer_to_bytes(
-            DetectAnswer(
-                detections=looked.inference.detections,
-                model=looked.model,
-                labels=looked.labels,
-                candidates=looked.inference.candidates if question.wants_candidates else None,
-                revision=self._revision,
-                timings=timings,
-            )
-        )
+    async def _replied(
+        self,
+        question: DetectQuestion,
+        pixels: ImageArray,
+        looked: Looked,
+        decode_ms: float,
+        expires_mono_s: float,
+    ) -> bytes:
+        answer = await self._answerer.answer(question, pixels, looked, expires_mono_s)
+        timings = Timings(looked.queue_ms, decode_ms, looked.infer_ms, answer.timings.above_ms)
+        reply = answer_to_bytes(replace(answer, timings=timings))
         self._observer.call_answered(timings)
         return reply
 
@@ -169,6 +136,12 @@ def open_question(
         pixels = decode_image(question.image, ImageLimits(limits.max_request_bytes, limits.max_pixels))
     else:
         pixels = question.image
+    for answer in question.answers:
+        if answer.detections.image_size != size_of(pixels):
+            raise Malformed(
+                f"question answers: expected answers about {size_of(pixels)} px, as the picture has, "
+                f"got one about {answer.detections.image_size} px"
+            )
     return question, pixels, (time.monotonic() - started_mono_s) * 1000
 
 
@@ -182,9 +155,3 @@ def _checked_pixel_count(question: DetectQuestion, limits: ServiceLimits) -> int
         message = f"image: expected at most {limits.max_pixels} pixels, got {width}x{height}"
         raise Refused(Reason.TOO_LARGE, message).error()
     return width * height
-
-
-def _is_cancelling() -> bool:
-    """True when this very task was cancelled, as against something that it waits for."""
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0

@@ -32,29 +32,33 @@ SCORE_KIND_PER_CLASS: ScoreKind
 SCORE_KIND_ONE_PER_BOX: ScoreKind
 
 class DetectRequest(_message.Message):
-    __slots__ = ("frame_id", "captured_at", "captured_mono_s", "encoded", "raw", "regions", "camera_answer", "want_candidates", "priority")
+    __slots__ = ("frame_id", "captured_at", "captured_mono_s", "encoded", "raw", "regions", "want_candidates", "priority", "answers", "reasons", "send_probability")
     FRAME_ID_FIELD_NUMBER: _ClassVar[int]
     CAPTURED_AT_FIELD_NUMBER: _ClassVar[int]
     CAPTURED_MONO_S_FIELD_NUMBER: _ClassVar[int]
     ENCODED_FIELD_NUMBER: _ClassVar[int]
     RAW_FIELD_NUMBER: _ClassVar[int]
     REGIONS_FIELD_NUMBER: _ClassVar[int]
-    CAMERA_ANSWER_FIELD_NUMBER: _ClassVar[int]
     WANT_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
+    REASONS_FIELD_NUMBER: _ClassVar[int]
+    SEND_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
     frame_id: FrameId
     captured_at: _timestamp_pb2.Timestamp
     captured_mono_s: float
     encoded: bytes
     raw: RawImage
     regions: _containers.RepeatedCompositeFieldContainer[Box]
-    camera_answer: Detections
     want_candidates: bool
     priority: Priority
-    def __init__(self, frame_id: _Optional[_Union[FrameId, _Mapping]] = ..., captured_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., captured_mono_s: _Optional[float] = ..., encoded: _Optional[bytes] = ..., raw: _Optional[_Union[RawImage, _Mapping]] = ..., regions: _Optional[_Iterable[_Union[Box, _Mapping]]] = ..., camera_answer: _Optional[_Union[Detections, _Mapping]] = ..., want_candidates: _Optional[bool] = ..., priority: _Optional[_Union[Priority, str]] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[TierAnswer]
+    reasons: _containers.RepeatedScalarFieldContainer[str]
+    send_probability: float
+    def __init__(self, frame_id: _Optional[_Union[FrameId, _Mapping]] = ..., captured_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., captured_mono_s: _Optional[float] = ..., encoded: _Optional[bytes] = ..., raw: _Optional[_Union[RawImage, _Mapping]] = ..., regions: _Optional[_Iterable[_Union[Box, _Mapping]]] = ..., want_candidates: _Optional[bool] = ..., priority: _Optional[_Union[Priority, str]] = ..., answers: _Optional[_Iterable[_Union[TierAnswer, _Mapping]]] = ..., reasons: _Optional[_Iterable[str]] = ..., send_probability: _Optional[float] = ...) -> None: ...
 
 class DetectResponse(_message.Message):
-    __slots__ = ("detections", "candidates", "revision", "degraded", "timings", "model", "labels")
+    __slots__ = ("detections", "candidates", "revision", "degraded", "timings", "model", "labels", "answers")
     DETECTIONS_FIELD_NUMBER: _ClassVar[int]
     CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     REVISION_FIELD_NUMBER: _ClassVar[int]
@@ -62,6 +66,7 @@ class DetectResponse(_message.Message):
     TIMINGS_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    ANSWERS_FIELD_NUMBER: _ClassVar[int]
     detections: Detections
     candidates: Candidates
     revision: int
@@ -69,7 +74,8 @@ class DetectResponse(_message.Message):
     timings: Timings
     model: ModelRef
     labels: _containers.RepeatedCompositeFieldContainer[Label]
-    def __init__(self, detections: _Optional[_Union[Detections, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., revision: _Optional[int] = ..., degraded: _Optional[bool] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., model: _Optional[_Union[ModelRef, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
+    answers: _containers.RepeatedCompositeFieldContainer[TierAnswer]
+    def __init__(self, detections: _Optional[_Union[Detections, _Mapping]] = ..., candidates: _Optional[_Union[Candidates, _Mapping]] = ..., revision: _Optional[int] = ..., degraded: _Optional[bool] = ..., timings: _Optional[_Union[Timings, _Mapping]] = ..., model: _Optional[_Union[ModelRef, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., answers: _Optional[_Iterable[_Union[TierAnswer, _Mapping]]] = ...) -> None: ...
 
 class DescribeRequest(_message.Message):
     __slots__ = ()
@@ -155,6 +161,16 @@ class Detections(_message.Message):
     model: ModelRef
     def __init__(self, boxes_xyxy: _Optional[_Iterable[float]] = ..., scores: _Optional[_Iterable[float]] = ..., class_ids: _Optional[_Iterable[int]] = ..., image_size: _Optional[_Union[ImageSize, _Mapping]] = ..., model: _Optional[_Union[ModelRef, _Mapping]] = ...) -> None: ...
 
+class TierAnswer(_message.Message):
+    __slots__ = ("tier", "detections", "labels")
+    TIER_FIELD_NUMBER: _ClassVar[int]
+    DETECTIONS_FIELD_NUMBER: _ClassVar[int]
+    LABELS_FIELD_NUMBER: _ClassVar[int]
+    tier: int
+    detections: Detections
+    labels: _containers.RepeatedCompositeFieldContainer[Label]
+    def __init__(self, tier: _Optional[int] = ..., detections: _Optional[_Union[Detections, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
+
 class Candidates(_message.Message):
     __slots__ = ("boxes_xyxy", "pair_boxes", "pair_channels", "pair_scores", "kind", "labels", "image_size")
     BOXES_XYXY_FIELD_NUMBER: _ClassVar[int]
@@ -174,14 +190,16 @@ class Candidates(_message.Message):
     def __init__(self, boxes_xyxy: _Optional[_Iterable[float]] = ..., pair_boxes: _Optional[_Iterable[int]] = ..., pair_channels: _Optional[_Iterable[int]] = ..., pair_scores: _Optional[_Iterable[float]] = ..., kind: _Optional[_Union[ScoreKind, str]] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., image_size: _Optional[_Union[ImageSize, _Mapping]] = ...) -> None: ...
 
 class Timings(_message.Message):
-    __slots__ = ("queue_ms", "decode_ms", "infer_ms")
+    __slots__ = ("queue_ms", "decode_ms", "infer_ms", "above_ms")
     QUEUE_MS_FIELD_NUMBER: _ClassVar[int]
     DECODE_MS_FIELD_NUMBER: _ClassVar[int]
     INFER_MS_FIELD_NUMBER: _ClassVar[int]
+    ABOVE_MS_FIELD_NUMBER: _ClassVar[int]
     queue_ms: float
     decode_ms: float
     infer_ms: float
-    def __init__(self, queue_ms: _Optional[float] = ..., decode_ms: _Optional[float] = ..., infer_ms: _Optional[float] = ...) -> None: ...
+    above_ms: float
+    def __init__(self, queue_ms: _Optional[float] = ..., decode_ms: _Optional[float] = ..., infer_ms: _Optional[float] = ..., above_ms: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
     __slots__ = ("max_request_bytes", "max_pixels")

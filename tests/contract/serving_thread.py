@@ -12,6 +12,7 @@ import grpc
 
 from fovea.core.ports import Detector
 from fovea.link.remote_detector import PixelEncoding, RemoteDetector, RemoteSettings
+from fovea.serving.answerer import Answerer, CaseDesk
 from fovea.serving.latency_model import LatencyModel
 from fovea.serving.outcomes import NobodyWatches, Observer
 from fovea.serving.server import ServerSettings, serve
@@ -66,8 +67,11 @@ async def _port_of(
     port: int = 0,
     observer: Observer = NobodyWatches(),
     latency: LatencyModel | None = None,
+    answerer: Answerer | None = None,
+    case_desk: CaseDesk | None = None,
 ) -> AsyncIterator[int]:
-    async with serve(detector, f"127.0.0.1:{port}", settings, observer, latency) as running:
+    address = f"127.0.0.1:{port}"
+    async with serve(detector, address, settings, observer, latency, answerer, case_desk) as running:
         yield running.port
 
 
@@ -78,9 +82,11 @@ def served(
     port: int = 0,
     observer: Observer = NobodyWatches(),
     latency: LatencyModel | None = None,
+    answerer: Answerer | None = None,
+    case_desk: CaseDesk | None = None,
 ) -> Iterator[ServingThread]:
     """The product's own server around `detector`."""
-    thread = ServingThread(lambda: _port_of(detector, settings, port, observer, latency))
+    thread = ServingThread(lambda: _port_of(detector, settings, port, observer, latency, answerer, case_desk))
     try:
         yield thread
     finally:

@@ -18,7 +18,9 @@ from fovea.core.detections import LOWEST_SCORE, Inference, ScoreKind
 from fovea.core.errors import DetectorFailed, Malformed
 from fovea.core.frame import ImageSize, size_of
 from fovea.core.ports import Detector
+from fovea.core.scores import ScoreCalibration
 from fovea.core.yolo import Layout
+from fovea.runtime.ensemble import EnsembleDetector, EnsembleSettings, Member
 from fovea.runtime.manifest import BatchMode, View
 from fovea.runtime.onnx_detector import OnnxDetector
 from fovea.runtime.ort import load_ort
@@ -51,6 +53,17 @@ def onnx_on_cuda(_folder: Path) -> Detector:
     if "CUDAExecutionProvider" not in load_ort().get_available_providers():
         pytest.skip("this onnxruntime has no CUDA")
     return OnnxDetector.open(tiny_bundle(Layout.CUT), device="cuda:0")
+
+
+def ensemble_of_three(_folder: Path) -> Detector:
+    """Two that know the same, and one that knows something else."""
+    other = tiny_bundle(Layout.YOLOX, name="other", labels=("car", "dog", "person"))
+    opened = [
+        OnnxDetector.open(bundle, device="cpu")
+        for bundle in (tiny_bundle(Layout.CUT), tiny_bundle(Layout.END_TO_END), other)
+    ]
+    members = [Member(one, ScoreCalibration.identity()) for one in opened]
+    return EnsembleDetector(members, EnsembleSettings(answer_min_score=0.1))
 
 
 def torchvision_ssdlite(folder: Path) -> Detector:
@@ -96,6 +109,7 @@ MAKERS: dict[str, Callable[[Path], Detector]] = {
     "onnx two views": onnx_maker(Layout.CUT, tta=(View.HFLIP,)),
     "onnx fixed batch": onnx_with_fixed_batch,
     "onnx cuda": onnx_on_cuda,
+    "ensemble": ensemble_of_three,
     "torchvision": torchvision_ssdlite,
     "ultralytics": ultralytics_yolo,
     "remote": lambda _folder: RemoteWithItsServer.around(FakeDetector()),

@@ -110,7 +110,7 @@ def assert_same(one: Inference, other: Inference) -> None:
 # Answers
 
 
-@pytest.mark.parametrize("encoding", [PixelEncoding.RAW, PixelEncoding.PNG])
+@pytest.mark.parametrize("encoding", [PixelEncoding.RAW, PixelEncoding.PNG, PixelEncoding.AUTO])
 def test_the_answer_is_that_of_the_detector_itself_to_the_bit(encoding: PixelEncoding) -> None:
     local, frames = FakeDetector(), [scene(48, 64, 1), scene(7, 300, 2), scene(1, 1, 3)]
     with served(local) as server, asked(server, RemoteSettings(timeout_s=20, encoding=encoding)) as remote:
@@ -125,6 +125,17 @@ def test_a_jpeg_is_answered_as_the_picture_that_it_holds() -> None:
         [far] = remote.detect([pixels])
         [near] = local.detect([decode_image(encode_jpeg(pixels, 70))])
     assert_same(far, near)
+
+
+def test_within_the_machine_pixels_go_raw_where_they_fit_into_a_message_and_as_jpeg_where_not() -> None:
+    local, settings = FakeDetector(), RemoteSettings(timeout_s=20, encoding=PixelEncoding.AUTO)
+    small, large = scene(60, 80, 4), scene(300, 400, 5)
+    limits = ServiceLimits(max_request_bytes=100_000)
+    with served(local, ServerSettings(limits)) as server, asked(server, settings) as remote:
+        far = remote.detect([small, large])
+    near = local.detect([small, decode_image(encode_jpeg(large, settings.jpeg_quality))])
+    for one, other in zip(far, near, strict=True):
+        assert_same(one, other)
 
 
 def test_the_client_knows_model_labels_and_limits_before_it_asks() -> None:
@@ -357,6 +368,11 @@ class Counting:
         self.endings: list[Ending] = []
         self.batches: list[int] = []
         self.answers: list[Timings] = []
+        self.deliveries: list[Ending] = []
+
+    def delivery_ended(self, ending: Ending, seconds: float) -> None:
+        assert seconds >= 0
+        self.deliveries.append(ending)
 
     def call_ended(self, ending: Ending, seconds: float) -> None:
         assert seconds >= 0

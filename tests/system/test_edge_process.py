@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-import queue
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -14,11 +11,10 @@ import threading
 import time
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import grpc
 import numpy as np
@@ -35,81 +31,11 @@ from protos.calls import DetectQuestion
 from protos.codec import description_from_bytes, description_request_to_bytes, question_to_bytes
 from protos.rpc import DETECT_SERVICE, DetectStub
 from tests.builders import scene, tiny_bundle
+from tests.system.edge_process import FOVEA, WAIT_S, free_port, metrics_at, running
 
-WAIT_S = 60.0
 EXIT_IN_S = 5.0
-FOVEA = Path(sys.executable).with_name("fovea")
 PATIENT = RemoteSettings(timeout_s=30.0, encoding=PixelEncoding.PNG)
 FRAMES = [scene(120 + 40 * number, 160 + 90 * number, number) for number in range(4)]
-
-
-class EdgeProcess:
-    """A running edge server, and what it has said so far."""
-
-    def __init__(self, command: Sequence[str | Path], environment: dict[str, str] | None = None) -> None:
-        self.process = subprocess.Popen(
-            [str(part) for part in command],
-            stderr=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "COLUMNS": "200"} | (environment or {}),
-        )
-        self.said: list[str] = []
-        self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
-        self._reader = threading.Thread(target=self._read, daemon=True)
-        self._reader.start()
-
-    def event(self, name: str) -> dict[str, Any]:
-        """Waits until it says `name`."""
-        ends_s = time.monotonic() + WAIT_S
-        while (line := self._lines.get(timeout=max(ends_s - time.monotonic(), 0.1))) is not None:
-            with suppress(ValueError):
-                said: dict[str, Any] = json.loads(line)
-                if said["event"] == name:
-                    return said
-        raise AssertionError(f"it ended without {name!r}: {self.said}")
-
-    def stop(self) -> float:
-        """Seconds from SIGTERM to its end."""
-        begun_s = time.monotonic()
-        self.process.send_signal(signal.SIGTERM)
-        self.process.wait(WAIT_S)
-        self._reader.join(WAIT_S)
-        return time.monotonic() - begun_s
-
-    def end(self) -> int:
-        """Its exit code, when it ends by itself."""
-        code = self.process.wait(WAIT_S)
-        self._reader.join(WAIT_S)
-        return code
-
-    def _read(self) -> None:
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            self.said.append(line.rstrip())
-            self._lines.put(line)
-        self._lines.put(None)
-
-
-@contextmanager
-def running(
-    command: Sequence[str | Path], environment: dict[str, str] | None = None
-) -> Iterator[EdgeProcess]:
-    edge = EdgeProcess(command, environment)
-    try:
-        yield edge
-    finally:
-        if edge.process.poll() is None:
-            edge.process.kill()
-        edge.end()
-        assert edge.process.stderr is not None
-        edge.process.stderr.close()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @pytest.fixture(scope="module")
@@ -149,12 +75,6 @@ def assert_same(far: Inference, near: Inference) -> None:
     np.testing.assert_allclose(far.detections.scores, near.detections.scores, atol=1e-4)
     np.testing.assert_allclose(far.detections.boxes_xyxy, near.detections.boxes_xyxy, atol=0.05)
     assert len(far.candidates) == len(near.candidates)
-
-
-def metrics_at(address: str) -> dict[str, float]:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as answer:
-        lines = answer.read().decode().splitlines()
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")}
 
 
 def outcomes_at(address: str, calls: int) -> dict[str, float]:
@@ -205,6 +125,10 @@ def test_a_day_in_the_life_of_an_edge_server(config: Callable[..., Path], bundle
             == metrics['fovea_stage_seconds_count{stage="infer"}']
             == calls - 2
         )
+
+        with urllib.request.urlopen(f"http://{serving['metrics']}/healthz", timeout=WAIT_S) as told:
+            facts = json.load(told)
+        assert (facts["healthy"], facts["state"], facts["address"]) == (True, "serving", address)
 
         assert edge.stop() < EXIT_IN_S
         assert edge.process.returncode == 0

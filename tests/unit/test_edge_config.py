@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,11 +12,11 @@ import pytest
 from typer.testing import CliRunner
 
 from edge_server.bootstrap import build
-from edge_server.config import EdgeConfig, load_config
+from edge_server.config import CloudConfig, EdgeConfig, SpoolConfig, load_config
 from fovea.cli.config import app
 from fovea.core.arrays import ImageArray
 from fovea.core.detections import Inference
-from fovea.core.errors import Incompatible, Malformed, NotFound
+from fovea.core.errors import Incompatible, Malformed, NotFound, Unavailable
 from fovea.process.config_parts import watchdog_every_s
 from fovea.runtime.config_file import parse_config
 from fovea.runtime.manifest import BatchMode
@@ -46,8 +47,8 @@ limits:
 TOLD = """\
 edge.yaml: 15 mistakes
   line 1, bundle: missing; expected the model: a .fovea file, or zoo:NAME for a bundled one
-  line 1, lisen: no such key; expected one of bundle, device, limits, listen, log, max_batch, max_wait_ms, metrics, \
-open_threads, queue, stop, stuck_after_s, threads, tls (meant listen?)
+  line 1, lisen: no such key; expected one of bundle, cloud, device, limits, listen, log, max_batch, max_wait_ms, \
+merge, metrics, open_threads, queue, stop, stuck_after_s, threads, tls (meant listen?)
   line 2, listen: expected host:port with a port of 0 to 65535, got 'localhost'
   line 5, queue.max_item: no such key; expected one of aging_s, margin_ms, max_bytes, max_items (meant max_items?)
   line 6, queue.aging_s: Input should be less than or equal to 60, got nan
@@ -213,6 +214,86 @@ def test_certificates_that_are_not_there_or_no_certificates_are_told(tmp_path: P
             build(parsed(text).resolved(tmp_path))
 
 
+# With a cloud
+
+
+WITH_CLOUD = """\
+bundle: m.fovea
+merge: {agent: 1, edge: 2, cloud: 4}
+cloud:
+  address: cloud.example:50052
+  tls: {ca: ca.pem, cert: edge.pem, key: edge.key}
+  gate: {uncertain_boxes: 0.5}
+  budget: {asks_per_s: 0.5}
+  spool: {folder: spool}
+"""
+
+
+def test_the_cloud_section_is_checked_like_the_rest_and_its_paths_are_relative_to_the_file(
+    tmp_path: Path,
+) -> None:
+    config = parsed(WITH_CLOUD).resolved(tmp_path)
+    assert config.cloud is not None and config.cloud.spool is not None and config.cloud.tls is not None
+    assert config.cloud.spool.folder == str(tmp_path / "spool")
+    assert config.cloud.tls.key == str(tmp_path / "edge.key")
+    assert (config.merge.settings().edge, config.cloud.gate.uncertain_boxes) == (2.0, 0.5)
+    with pytest.raises(Malformed) as caught:
+        parsed(
+            "bundle: x\ncloud: {adress: a, timeout_ms: 0, spool: {}, gate: {ask_from: 2}}\nmerge: {edge: 0}"
+        )
+    told = str(caught.value)
+    for key in (
+        "cloud.address",
+        "cloud.adress",
+        "cloud.timeout_ms",
+        "cloud.spool.folder",
+        "cloud.gate.ask_from",
+    ):
+        assert f", {key}: " in told
+    assert "merge.edge" in told
+
+
+def test_what_the_shipped_file_says_about_the_cloud_in_comments_is_sound_and_what_is_usual() -> None:
+    shipped = SHIPPED.read_text()
+    commented = re.findall(r"^# (cloud:\n(?:#   .*\n?)+)", shipped, re.MULTILINE)
+    section = re.sub(r"^#(?: |$)", "", commented[0], flags=re.MULTILINE)
+    config = parsed(f"bundle: m.fovea\n{section}")
+    assert config.cloud is not None and config.cloud.spool is not None
+    usual = CloudConfig(address="a:1")
+    assert config.cloud.model_copy(update={"address": "a:1", "tls": None, "spool": None}) == usual
+    assert config.cloud.spool == SpoolConfig(folder=config.cloud.spool.folder)
+
+
+def test_an_edge_with_a_cloud_is_built_without_one_being_there_and_tells_so(tmp_path: Path) -> None:
+    path = tiny_bundle().write(tmp_path)
+    text = f"bundle: {path}\ndevice: cpu\ncloud: {{address: '127.0.0.1:1', spool: {{folder: spool}}}}"
+    parts = build(parsed(text).resolved(tmp_path))
+    with parts.beside:
+        facts = parts.facts()
+        assert facts["cloud"] == "down" and facts["spool"] == {
+            "waiting": 0,
+            "delivered": 0,
+            "known_already": 0,
+            "failed": 0,
+            "set_aside": 0,
+            "sent_bytes": 0,
+        }
+        assert parts.case_desk is not None
+        with pytest.raises(Unavailable):
+            build(parsed(text).resolved(tmp_path))
+    parts.detector.close()
+    alone = build(EdgeConfig(bundle=str(path), device="cpu"))
+    assert alone.case_desk is None and alone.facts() == {}
+    alone.detector.close()
+
+
+def test_certificates_towards_the_cloud_are_told_by_their_place_in_the_file(tmp_path: Path) -> None:
+    path = tiny_bundle().write(tmp_path)
+    text = f"bundle: {path}\ncloud: {{address: 'a:1', tls: {{ca: none.pem, cert: c, key: k}}}}"
+    with pytest.raises(NotFound, match=r"^cloud\.tls\.ca: no file "):
+        build(parsed(text).resolved(tmp_path))
+
+
 # The command
 
 
@@ -240,4 +321,4 @@ def test_the_schema_is_json_with_every_key_and_what_it_means() -> None:
 def test_an_unknown_kind_is_told_what_kinds_there_are() -> None:
     result = CliRunner().invoke(app, ["schema", "edgy"])
     assert isinstance(result.exception, NotFound)
-    assert "there are edge" in str(result.exception)
+    assert re.search("there are .*edge", str(result.exception))

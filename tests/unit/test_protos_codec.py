@@ -16,20 +16,34 @@ from fovea.core.arrays import FloatArray
 from fovea.core.detections import Candidates, Detections, ModelRef, ScoreKind
 from fovea.core.errors import Malformed, RejectedError, TooLarge
 from fovea.core.frame import FrameId, ImageSize
+from fovea.core.hard_case import HardCase, TierAnswer
 from fovea.core.labels import Label, LabelSet
-from protos.calls import Description, DetectAnswer, DetectQuestion, Priority, ServiceLimits, Timings
+from fovea.core.routing import Tier
+from protos.calls import (
+    Delivery,
+    DeliveryReceipt,
+    Description,
+    DetectAnswer,
+    DetectQuestion,
+    Priority,
+    ServiceLimits,
+    Timings,
+)
 from protos.codec import (
     answer_from_bytes,
     answer_to_bytes,
-    candidates_from_message,
-    candidates_to_message,
+    delivery_from_bytes,
+    delivery_to_bytes,
     description_from_bytes,
     description_to_bytes,
-    detections_from_message,
     question_from_bytes,
     question_to_bytes,
+    receipt_from_bytes,
+    receipt_to_bytes,
 )
+from protos.gen import cases_pb2 as wire_cases
 from protos.gen import detect_pb2 as wire
+from protos.message_parts import candidates_from_message, candidates_to_message, detections_from_message
 
 REF = ModelRef("street", "1.2", "ab" * 32)
 LABELS = LabelSet.from_names(["person", "car", "forklift"])
@@ -74,19 +88,47 @@ def candidates_of(draw: st.DrawFn, sizes: st.SearchStrategy[ImageSize] = SIZES) 
     return Candidates(draw(boxes_of(count)), scores, kind, labels, draw(sizes))
 
 
+@st.composite
+def tier_answers(draw: st.DrawFn, sizes: st.SearchStrategy[ImageSize] = SIZES) -> tuple[TierAnswer, ...]:
+    size = st.just(draw(sizes))
+    tiers = draw(st.lists(st.sampled_from(Tier), unique=True, max_size=3))
+    return tuple(TierAnswer(tier, draw(detections_of(size)), draw(LABEL_SETS)) for tier in tiers)
+
+
 PICTURES = st.binary(min_size=1, max_size=40) | hnp.arrays(
     np.uint8, st.tuples(st.integers(1, 5), st.integers(1, 5), st.just(3))
 )
-QUESTIONS = st.builds(
-    DetectQuestion,
-    image=PICTURES,
-    frame_id=st.none() | FRAME_IDS,
-    captured_at=st.none() | INSTANTS,
-    captured_mono_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
-    regions_xyxy=st.integers(0, 3).flatmap(boxes_of),
-    camera_answer=st.none() | detections_of(),
-    wants_candidates=st.booleans(),
-    priority=st.sampled_from(Priority),
+PROBABILITIES = st.floats(0, 1, exclude_min=True)
+REASONS = st.lists(NAMES, max_size=3).map(tuple)
+
+
+def size_of_picture(picture: Any) -> st.SearchStrategy[ImageSize]:
+    return SIZES if isinstance(picture, bytes) else st.just(ImageSize(picture.shape[1], picture.shape[0]))
+
+
+QUESTIONS = PICTURES.flatmap(
+    lambda picture: st.builds(
+        DetectQuestion,
+        image=st.just(picture),
+        frame_id=st.none() | FRAME_IDS,
+        captured_at=st.none() | INSTANTS,
+        captured_mono_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
+        regions_xyxy=st.integers(0, 3).flatmap(boxes_of),
+        wants_candidates=st.booleans(),
+        priority=st.sampled_from(Priority),
+        answers=tier_answers(size_of_picture(picture)),
+        reasons=REASONS,
+        send_probability=st.none() | PROBABILITIES,
+    )
+)
+CASES = st.builds(
+    HardCase,
+    jpeg=st.binary(min_size=1, max_size=40),
+    frame_id=FRAME_IDS,
+    captured_at=INSTANTS,
+    answers=tier_answers(),
+    reasons=st.lists(NAMES, min_size=1, max_size=3).map(tuple),
+    send_probability=PROBABILITIES,
 )
 MILLISECONDS = st.floats(0, 2.0**20, width=32)
 
@@ -101,15 +143,21 @@ def answers(draw: st.DrawFn) -> DetectAnswer:
         candidates=draw(st.none() | candidates_of(size)),
         revision=draw(st.integers(0, 2**32 - 1)),
         is_degraded=draw(st.booleans()),
-        timings=draw(st.builds(Timings, MILLISECONDS, MILLISECONDS, MILLISECONDS)),
+        timings=draw(st.builds(Timings, *[MILLISECONDS] * 4)),
+        answers=draw(tier_answers(size)),
     )
+
+
+ARRAY_CARRIERS = Detections | Candidates | DetectQuestion | DetectAnswer | TierAnswer | HardCase | Delivery
 
 
 def same(one: Any, other: Any) -> bool:
     """Equality to the bit, through dataclasses, for the types that carry arrays."""
     if isinstance(one, np.ndarray):
         return bool(one.dtype == other.dtype and one.shape == other.shape and (one == other).all())
-    if isinstance(one, Detections | Candidates | DetectQuestion | DetectAnswer):
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(same(*pair) for pair in zip(one, other, strict=True))
+    if isinstance(one, ARRAY_CARRIERS):
         return type(one) is type(other) and all(
             same(getattr(one, name), getattr(other, name)) for name in type(one).__dataclass_fields__
         )
@@ -124,6 +172,18 @@ def test_a_question_is_read_as_it_was_written(question: DetectQuestion) -> None:
 @given(answers())
 def test_an_answer_is_read_as_it_was_written(answer: DetectAnswer) -> None:
     assert same(answer_from_bytes(answer_to_bytes(answer)), answer)
+
+
+@given(CASES.map(Delivery))
+def test_a_case_is_read_as_it_was_written_and_keeps_its_id(delivery: Delivery) -> None:
+    read = delivery_from_bytes(delivery_to_bytes(delivery))
+    assert same(read, delivery)
+    assert read.case.id == delivery.case.id
+
+
+@given(st.builds(DeliveryReceipt, st.binary(min_size=32, max_size=32).map(bytes.hex), st.booleans()))
+def test_a_receipt_is_read_as_it_was_written(receipt: DeliveryReceipt) -> None:
+    assert receipt_from_bytes(receipt_to_bytes(receipt)) == receipt
 
 
 @given(st.builds(Description, REFS, LABEL_SETS, st.builds(ServiceLimits, st.integers(1, 2**31 - 1))))
@@ -242,6 +302,31 @@ def test_a_few_bytes_cannot_ask_for_gigabytes() -> None:
         candidates_from_message(candidates(boxes_xyxy=[0] * 400, labels=many))
 
 
+def tier_answer(**changes: Any) -> wire.TierAnswer:
+    fields: dict[str, Any] = {
+        "tier": 0,
+        "detections": detections(),
+        "labels": [wire.Label(id=2, name="car")],
+    }
+    return wire.TierAnswer(**fields | changes)
+
+
+def elsewhere() -> wire.Detections:
+    """Detections in a picture of another size."""
+    return detections(image_size=wire.ImageSize(width=11, height=10))
+
+
+def delivery(**changes: Any) -> bytes:
+    fields: dict[str, Any] = {
+        "jpeg": b"x",
+        "frame_id": wire.FrameId(camera="c", boot_id="b"),
+        "captured_at": {"seconds": 1},
+        "reasons": ["audit"],
+        "send_probability": 0.5,
+    }
+    return wire_cases.DeliverRequest(case=wire_cases.HardCase(**fields | changes)).SerializeToString()
+
+
 def question(**changes: Any) -> bytes:
     return wire.DetectRequest(**{"encoded": b"x"} | changes).SerializeToString()
 
@@ -267,7 +352,17 @@ def question(**changes: Any) -> bytes:
         (question(captured_at={"nanos": -1}), "question captured_at: expected a time between years"),
         (question(regions=[wire.Box(x1=5)]), "question regions_xyxy: expected x1 <= x2"),
         (question(regions=[wire.Box(x2=NAN)]), "question regions_xyxy: expected finite values"),
-        (question(camera_answer=wire.Detections()), "image size width"),
+        (question(answers=[tier_answer(tier=3)]), r"tier: expected one of \[0, 1, 2\], got 3"),
+        (question(answers=[tier_answer(detections=None)]), "image size width"),
+        (question(answers=[tier_answer(labels=[])]), "labels: expected at least one"),
+        (question(answers=[tier_answer()] * 2), "question answers: expected one of each tier at most"),
+        (
+            question(answers=[tier_answer(), tier_answer(tier=1, detections=elsewhere())]),
+            "question answers: expected one image size, got ",
+        ),
+        (question(reasons=[""]), "question reasons: expected words, got an empty one"),
+        (question(send_probability=0), "question send_probability: expected more than 0 up to 1, got 0"),
+        (question(send_probability=NAN), "question send_probability: expected more than 0 up to 1, got nan"),
         (question(raw=wire.RawImage(bgr=b"abc")), "image size width: expected 1"),
         (
             question(raw=wire.RawImage(size=wire.ImageSize(width=2, height=2), bgr=b"abc")),
@@ -278,6 +373,35 @@ def question(**changes: Any) -> bytes:
 def test_malformed_questions_are_refused_and_the_field_is_named(data: bytes, told: str) -> None:
     with pytest.raises(Malformed, match=f"^{told}"):
         question_from_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "told"),
+    [
+        (b"", "hard case captured_at: expected a time, got none"),
+        (b"\xff\xff\xff", "delivery: expected a fovea.v1.DeliverRequest message"),
+        (delivery(jpeg=b""), "hard case: expected an image file, got no bytes"),
+        (delivery(frame_id=None), "frame id: expected a camera and a boot id"),
+        (delivery(captured_at={"seconds": 2**62}), "hard case captured_at: expected a time between years 1"),
+        (delivery(answers=[tier_answer(), tier_answer()]), "hard case answers: expected one of each tier"),
+        (delivery(reasons=[]), "hard case: expected at least one reason, got none"),
+        (delivery(send_probability=None), "hard case send_probability: expected more than 0 up to 1, got 0"),
+    ],
+)
+def test_malformed_cases_are_refused_and_the_field_is_named(data: bytes, told: str) -> None:
+    with pytest.raises(Malformed, match=f"^{told}"):
+        delivery_from_bytes(data)
+
+
+@pytest.mark.parametrize("case_id", ["", "../../etc/passwd", "AB" * 32, "ab" * 31])
+def test_a_receipt_for_what_is_no_digest_is_malformed(case_id: str) -> None:
+    with pytest.raises(Malformed, match=r"^delivery receipt id: expected 64 hex digits, got "):
+        receipt_from_bytes(wire_cases.DeliverResponse(id=case_id).SerializeToString())
+
+
+def test_what_the_camera_saw_in_the_field_of_an_older_version_is_passed_over() -> None:
+    of_older = b"\x3a\x02\x0a\x00"  # field 7, that is reserved now
+    assert question_from_bytes(question() + of_older).answers == ()
 
 
 def test_a_priority_of_a_newer_client_is_a_normal_one() -> None:
@@ -294,7 +418,14 @@ READERS: dict[Callable[[bytes], Any], type] = {
     question_from_bytes: DetectQuestion,
     answer_from_bytes: DetectAnswer,
     description_from_bytes: Description,
+    delivery_from_bytes: Delivery,
+    receipt_from_bytes: DeliveryReceipt,
 }
+WRITTEN = (
+    QUESTIONS.map(question_to_bytes)
+    | answers().map(answer_to_bytes)
+    | CASES.map(lambda case: delivery_to_bytes(Delivery(case)))
+)
 
 
 @settings(max_examples=300)
@@ -308,7 +439,7 @@ def test_random_bytes_are_a_value_or_a_refusal(data: bytes) -> None:
             continue
 
 
-@given(QUESTIONS.map(question_to_bytes) | answers().map(answer_to_bytes), st.data())
+@given(WRITTEN, st.data())
 def test_a_damaged_message_is_a_value_or_a_refusal(message: bytes, data: st.DataObject) -> None:
     damaged = bytearray(message)
     for _ in range(data.draw(st.integers(1, 4))):
@@ -339,6 +470,18 @@ def test_half_a_character_in_a_name_cannot_be_written_and_that_is_malformed() ->
         (lambda: ServiceLimits(max_pixels=0), "service limits: expected numbers above 0"),
         (lambda: answered(revision=-1), "answer revision: expected 0 or more, got -1"),
         (
+            lambda: answered(answers=(seen_by(Tier.EDGE), seen_by(Tier.EDGE))),
+            r"answer answers: expected one of each tier at most, got tiers \[1, 1\]",
+        ),
+        (
+            lambda: answered(answers=(seen_by(Tier.EDGE, ImageSize(9, 8)),)),
+            "answer answers: expected one image size, got ",
+        ),
+        (
+            lambda: DetectQuestion(np.zeros((2, 3, 3), np.uint8), answers=(seen_by(Tier.AGENT),)),
+            "question answers: expected one image size, got ",
+        ),
+        (
             lambda: answered(candidates=nothing(ImageSize(9, 8))),
             "answer candidates: expected the image size of",
         ),
@@ -355,3 +498,7 @@ def nothing(size: ImageSize) -> Candidates:
 
 def answered(**changes: Any) -> DetectAnswer:
     return DetectAnswer(Detections.empty(ImageSize(8, 8), REF), REF, LABELS, **changes)
+
+
+def seen_by(tier: Tier, size: ImageSize = ImageSize(8, 8)) -> TierAnswer:
+    return TierAnswer(tier, Detections.empty(size, REF), LABELS)

@@ -1,0 +1,1 @@
+"""What every process of the product needs, whatever its tier: configuration parts, logs, metrics, systemd."""
