@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Any, Self, TypeVar, cast
+from typing import Self
 
 import grpc
 
 from fovea.core.arrays import ImageArray
 from fovea.core.detections import Inference, ModelRef
-from fovea.core.errors import (
-    Cancelled,
-    DeadlineExceeded,
-    DetectorFailed,
-    FoveaError,
-    Incompatible,
-    Malformed,
-    RejectedError,
-    TooLarge,
-)
+from fovea.core.errors import DetectorFailed, Incompatible, Malformed, TooLarge
 from fovea.core.frame import checked_pixels, size_of
 from fovea.core.labels import LabelSet
-from fovea.runtime.images import encode_jpeg, encode_png
+from fovea.link.calling import CALL_FAILURES, failure_of, open_channel, read_answer, time_for_server_s
+from fovea.link.encoding import PixelEncoding as PixelEncoding
+from fovea.link.encoding import encode_pixels
 from protos.calls import Description, DetectAnswer, DetectQuestion, ServiceLimits
 from protos.codec import (
     answer_from_bytes,
@@ -33,29 +25,21 @@ from protos.codec import (
     description_request_to_bytes,
     question_to_bytes,
 )
-from protos.rpc import DetectStub, client_options, error_of
-
-Read = TypeVar("Read")
-
-
-class PixelEncoding(StrEnum):
-    """How pixels travel: JPEG is small and loses a little, PNG and RAW lose nothing; RAW costs no time."""
-
-    JPEG = "jpeg"
-    PNG = "png"
-    RAW = "raw"
+from protos.rpc import DetectStub
+from protos.tls import Pems
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteSettings:
     """timeout_s: what `detect` and `connect` wait at most. margin_s: how much less of it the server is given, so that
-    its answer, or its refusal, is here before the time is over."""
+    its answer, or its refusal, is here before the time is over. tls: None is plain text."""
 
     timeout_s: float = 2.0
     margin_s: float = 0.02
     encoding: PixelEncoding = PixelEncoding.JPEG
     jpeg_quality: int = 90
     max_message_bytes: int = ServiceLimits().max_request_bytes
+    tls: Pems | None = None
 
     def __post_init__(self) -> None:
         if not 0 <= self.margin_s < self.timeout_s:
@@ -72,9 +56,13 @@ class RemoteDetector:
     that cannot be read is Incompatible (the server is of another version).
     """
 
-    def __init__(self, channel: grpc.Channel, description: Description, settings: RemoteSettings) -> None:
-        """For `connect`, and for callers that have a channel of their own."""
+    def __init__(
+        self, channel: grpc.Channel, description: Description, settings: RemoteSettings, address: str = ""
+    ) -> None:
+        """For `connect`, and for callers that have a channel of their own. `address`: where that leads, so that AUTO
+        knows how to encode."""
         self._channel = channel
+        self._address = address
         self._stub = DetectStub(channel)
         self._settings = settings
         self._limits = description.limits
@@ -84,10 +72,11 @@ class RemoteDetector:
 
     @classmethod
     def connect(cls, address: str, settings: RemoteSettings = RemoteSettings()) -> Self:
-        """Asks the server at `address` (host:port) what it is. Raises the RetryableErrors when it does not answer."""
-        channel = grpc.insecure_channel(address, options=client_options(settings.max_message_bytes))
+        """Asks the server at `address` (host:port, unix:path) what it is. Raises the RetryableErrors when it does not
+        answer, so also when one side of TLS does not accept the other."""
+        channel = open_channel(address, settings.tls, settings.max_message_bytes)
         try:
-            return cls(channel, _described(channel, settings), settings)
+            return cls(channel, _described(channel, settings), settings, address)
         except BaseException:
             channel.close()
             raise
@@ -141,22 +130,23 @@ class RemoteDetector:
             raise self._closed()
 
     def _question(self, pixels: ImageArray) -> DetectQuestion:
-        match self._settings.encoding:
-            case PixelEncoding.JPEG:
-                return DetectQuestion(encode_jpeg(pixels, self._settings.jpeg_quality), wants_candidates=True)
-            case PixelEncoding.PNG:
-                return DetectQuestion(encode_png(pixels), wants_candidates=True)
-            case PixelEncoding.RAW:
-                return DetectQuestion(pixels, wants_candidates=True)
+        settings = self._settings
+        image = encode_pixels(
+            pixels, settings.encoding, settings.jpeg_quality, self._address, self._limit_bytes
+        )
+        return DetectQuestion(image, wants_candidates=True)
+
+    @property
+    def _limit_bytes(self) -> int:
+        return min(self._limits.max_request_bytes, self._settings.max_message_bytes)
 
     def _start(self, question: DetectQuestion, timeout_s: float) -> grpc.Future[bytes]:
         data = question_to_bytes(question)
-        limit_bytes = min(self._limits.max_request_bytes, self._settings.max_message_bytes)
-        if len(data) > limit_bytes:
-            raise TooLarge(f"question: expected at most {limit_bytes} bytes, got {len(data)}")
+        if len(data) > self._limit_bytes:
+            raise TooLarge(f"question: expected at most {self._limit_bytes} bytes, got {len(data)}")
         try:
             return self._stub.detect.future(
-                data, timeout=_time_for_server_s(timeout_s, self._settings.margin_s)
+                data, timeout=time_for_server_s(timeout_s, self._settings.margin_s)
             )
         except ValueError as error:  # how gRPC says that the channel is closed
             raise self._closed() from error
@@ -164,11 +154,11 @@ class RemoteDetector:
     def _finish(self, call: grpc.Future[bytes]) -> DetectAnswer:
         try:
             data = call.result()
-        except (grpc.RpcError, grpc.FutureCancelledError) as error:
+        except CALL_FAILURES as error:
             if self._is_closed.is_set():
                 raise self._closed() from error
-            raise _meaning_of(error) from error
-        answer = _read(answer_from_bytes, data)
+            raise failure_of(error).error from error
+        answer = read_answer(answer_from_bytes, data)
         self._seen = (answer.model, answer.labels)
         return answer
 
@@ -177,34 +167,12 @@ class RemoteDetector:
 
 
 def _described(channel: grpc.Channel, settings: RemoteSettings) -> Description:
-    timeout_s = _time_for_server_s(settings.timeout_s, settings.margin_s)
+    timeout_s = time_for_server_s(settings.timeout_s, settings.margin_s)
     try:
         data = DetectStub(channel).describe(description_request_to_bytes(), timeout=timeout_s)
     except grpc.RpcError as error:
-        raise _meaning_of(error) from error
-    return _read(description_from_bytes, data)
-
-
-def _time_for_server_s(timeout_s: float, margin_s: float) -> float:
-    if not timeout_s > margin_s:
-        raise DeadlineExceeded(f"{timeout_s:.3f} s are left, of which {margin_s:.3f} s are for the way back")
-    return timeout_s - margin_s
-
-
-def _meaning_of(error: grpc.RpcError | grpc.FutureCancelledError) -> FoveaError:
-    # Every RpcError that a call raises is the call itself, which the type does not say.
-    return (
-        Cancelled("cancelled here")
-        if isinstance(error, grpc.FutureCancelledError)
-        else error_of(cast(Any, error))
-    )
-
-
-def _read(read: Callable[[bytes], Read], data: bytes) -> Read:
-    try:
-        return read(data)
-    except RejectedError as error:
-        raise Incompatible(f"the server gave an answer that cannot be read: {error}") from error
+        raise failure_of(error).error from error
+    return read_answer(description_from_bytes, data)
 
 
 def _inference(answer: DetectAnswer, pixels: ImageArray) -> Inference:
