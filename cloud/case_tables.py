@@ -1,0 +1,142 @@
+"""The tables of the case store, the same on SQLite and PostgreSQL; `cloud.migrations` makes and changes them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import ClassVar
+
+from sqlalchemy import (
+    BigInteger,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    TypeDecorator,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+
+SHA256_HEX = 64
+
+NAMING = {
+    "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+    "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+    "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+    "pk": "pk_%(table_name)s",
+}
+"""Every constraint has a name of its own, so that a later migration can change it."""
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """An instant. Stored without a zone, in UTC, which SQLite sorts as text; handed out with the zone."""
+
+    impl = DateTime
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.astimezone(UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        return None if value is None else value.replace(tzinfo=UTC)
+
+
+class Table(DeclarativeBase):
+    """What all tables share."""
+
+    metadata = MetaData(naming_convention=NAMING)
+    type_annotation_map: ClassVar = {datetime: UtcDateTime, float: Double, str: Text}
+
+
+class CaseRow(Table):
+    """One frame, with the picture that came first; `id` is the digest of that picture's bytes."""
+
+    __tablename__ = "cases"
+    __table_args__ = (
+        Index(None, "camera", "boot_id", "sequence"),
+        Index(None, "captured_at"),
+        Index(None, "received_at"),
+    )
+
+    id: Mapped[str] = mapped_column(String(SHA256_HEX), primary_key=True)
+    image_path: Mapped[str]
+    """below the folder (or bucket) of images"""
+    image_bytes: Mapped[int] = mapped_column(BigInteger)
+    width: Mapped[int] = mapped_column(Integer)
+    height: Mapped[int] = mapped_column(Integer)
+    """px, upright"""
+    camera: Mapped[str]
+    boot_id: Mapped[str]
+    sequence: Mapped[int] = mapped_column(BigInteger)
+    captured_at: Mapped[datetime]
+    received_at: Mapped[datetime]
+    """when this store took it, on its own clock"""
+    send_probability: Mapped[float]
+    is_audit: Mapped[bool]
+
+
+class PictureRow(Table):
+    """Every picture that was sent of a frame, by its digest: the first, and others of the same frame."""
+
+    __tablename__ = "pictures"
+
+    id: Mapped[str] = mapped_column(String(SHA256_HEX), primary_key=True)
+    case_id: Mapped[str] = mapped_column(ForeignKey("cases.id", ondelete="CASCADE"), index=True)
+
+
+class ReasonRow(Table):
+    """Why a frame was sent, in the order told."""
+
+    __tablename__ = "case_reasons"
+
+    case_id: Mapped[str] = mapped_column(ForeignKey("cases.id", ondelete="CASCADE"), primary_key=True)
+    reason: Mapped[str] = mapped_column(primary_key=True, index=True)
+    position: Mapped[int] = mapped_column(Integer)
+
+
+class LabelSetRow(Table):
+    """All that a model can see; many answers share one. `id` is the digest of `names`."""
+
+    __tablename__ = "label_sets"
+
+    id: Mapped[str] = mapped_column(String(SHA256_HEX), primary_key=True)
+    names: Mapped[str]
+    """JSON: [[id, name], ...] in the order of the model's channels"""
+
+
+class AnswerRow(Table):
+    """What one tier alone saw in a frame."""
+
+    __tablename__ = "case_answers"
+
+    case_id: Mapped[str] = mapped_column(ForeignKey("cases.id", ondelete="CASCADE"), primary_key=True)
+    tier: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    model_name: Mapped[str]
+    model_version: Mapped[str]
+    model_sha256: Mapped[str] = mapped_column(String(SHA256_HEX), index=True)
+    label_set_id: Mapped[str] = mapped_column(ForeignKey("label_sets.id"))
+    width: Mapped[int] = mapped_column(Integer)
+    height: Mapped[int] = mapped_column(Integer)
+    """px of the frame that the tier looked at: its boxes are in these"""
+    received_at: Mapped[datetime]
+
+
+class BoxRow(Table):
+    """One box of an answer, best first."""
+
+    __tablename__ = "case_boxes"
+    __table_args__ = (Index(None, "class_id"),)
+
+    case_id: Mapped[str] = mapped_column(ForeignKey("cases.id", ondelete="CASCADE"), primary_key=True)
+    tier: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    position: Mapped[int] = mapped_column(Integer, primary_key=True, autoincrement=False)
+    class_id: Mapped[int] = mapped_column(Integer)
+    class_name: Mapped[str]
+    score: Mapped[float]
+    x1: Mapped[float]
+    y1: Mapped[float]
+    x2: Mapped[float]
+    y2: Mapped[float]

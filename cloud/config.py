@@ -1,0 +1,108 @@
+"""The configuration of the cloud: one YAML file, checked as a whole before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from cloud.case_schema import checked_database
+from cloud.case_store import StoreAddress
+from fovea.core.errors import Malformed
+from fovea.core.merging import MergeSettings
+from fovea.process.config_parts import BundleName, FilePath, Part, resolved_bundle
+from fovea.runtime.config_file import read_config
+from fovea.serving.serving_config import ServingConfig
+
+
+class StoreConfig(Part):
+    """Where cases are kept."""
+
+    folder: FilePath = "cases"
+    """holds cases.sqlite and images/, unless those are elsewhere"""
+    database: Annotated[str | None, Field(repr=False)] = None
+    """URL of a database instead: sqlite:////FOLDER/FILE or postgresql+DRIVER://USER:PASSWORD@HOST/NAME"""
+    images: Annotated[str | None, Field(repr=False, min_length=1)] = None
+    """folder, or URL of a bucket (s3://BUCKET/PREFIX), for pictures instead"""
+    max_waiting: Annotated[int, Field(ge=1, le=100_000)] = 256
+    """frames that were asked about and wait to be kept, at most; more are answered and not kept"""
+    max_waiting_bytes: Annotated[int, Field(ge=1_000_000)] = 256_000_000
+    """memory of those frames at most"""
+    threads: Annotated[int, Field(ge=1, le=64)] = 2
+    """threads that take in cases from spools"""
+    flush_s: Annotated[float, Field(ge=0, le=600)] = 10.0
+    """how long it takes at most, when it is told to stop, to keep what waits"""
+
+    @model_validator(mode="after")
+    def _check_database(self) -> Self:
+        if self.database is not None:
+            try:
+                checked_database(self.database)
+            except Malformed as error:
+                raise ValueError(str(error)) from error
+        return self
+
+    def address(self) -> StoreAddress:
+        """Where that is."""
+        usual = StoreAddress.in_folder(Path(self.folder))
+        return StoreAddress(self.database or usual.database, self.images or usual.images)
+
+
+class MergeConfig(Part):
+    """How far each tier is trusted, relative to the others, when their answers are merged."""
+
+    agent: Annotated[float, Field(gt=0, le=1000)] = MergeSettings().agent
+    """the camera"""
+    edge: Annotated[float, Field(gt=0, le=1000)] = MergeSettings().edge
+    """the edge server"""
+    cloud: Annotated[float, Field(gt=0, le=1000)] = MergeSettings().cloud
+    """this cloud"""
+
+    def settings(self) -> MergeSettings:
+        return MergeSettings(agent=self.agent, edge=self.edge, cloud=self.cloud)
+
+
+class CloudConfig(ServingConfig):
+    """Everything a cloud is told. Relative paths are relative to the folder of the file."""
+
+    bundle: BundleName = "zoo:street-cloud"
+    """the model: a .fovea file, or zoo:NAME for a bundled one"""
+    bundles: Annotated[list[BundleName], Field(min_length=2, max_length=16)] | None = None
+    """several models instead of one: each looks at every frame, and their boxes are fused"""
+    views: Literal["bundle", "one", "two"] = "bundle"
+    """two: frame and mirror image, merged; one: the frame alone; bundle: as the bundle says"""
+    store: StoreConfig = StoreConfig()
+    """where cases are kept"""
+    merge: MergeConfig = MergeConfig()
+    """how far each tier is trusted when their answers are merged"""
+
+    @model_validator(mode="after")
+    def _check_models(self) -> Self:
+        if self.bundles is not None and "bundle" in self.model_fields_set:
+            raise ValueError("bundle, bundles: expected one of them, got both")
+        return self
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The bundles that look."""
+        return tuple(self.bundles) if self.bundles else (self.bundle,)
+
+    def resolved(self, folder: Path) -> CloudConfig:
+        """The same with paths that do not depend on the current folder."""
+        store = {"folder": str(folder / self.store.folder)}
+        if self.store.images is not None and "://" not in self.store.images:
+            store["images"] = str(folder / self.store.images)
+        return self.model_copy(
+            update={
+                "bundle": resolved_bundle(self.bundle, folder),
+                "bundles": self.bundles and [resolved_bundle(name, folder) for name in self.bundles],
+                "tls": self.tls and self.tls.resolved(folder),
+                "store": self.store.model_copy(update=store),
+            }
+        )
+
+
+def load_config(path: Path) -> CloudConfig:
+    """Raises NotFound, and Malformed with every mistake, its line and what was allowed."""
+    return read_config(path, CloudConfig).resolved(path.absolute().parent)
