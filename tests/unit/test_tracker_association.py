@@ -1,0 +1,72 @@
+"""Best pairs first, each box once."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from edge_agent.association import MOVED, SAME_MOMENT, best_pairs, class_factors, grown_overlaps, matches
+from fovea.core.geometry import iou_matrix
+
+NEAR_MISS = np.array([[0, 0, 10, 10]], np.float32), np.array([[11, 0, 21, 10]], np.float32)
+
+
+def test_growing_lets_a_near_miss_overlap() -> None:
+    assert grown_overlaps(*NEAR_MISS, margin=0)[0, 0] == 0
+    assert grown_overlaps(*NEAR_MISS, margin=0.3)[0, 0] > 0.1
+
+
+def test_without_growing_it_is_the_plain_overlap() -> None:
+    a, b = np.array([[0, 0, 10, 10]], np.float32), np.array([[5, 0, 15, 10]], np.float32)
+    np.testing.assert_array_equal(grown_overlaps(a, b, 0), iou_matrix(a, b))
+
+
+def test_the_likest_pair_is_taken_first_even_at_the_cost_of_another() -> None:
+    likeness = np.array([[0.9, 0.8], [0.8, 0.1]], np.float32)
+    assert best_pairs(likeness, lowest=0.2) == [(0, 0)]
+    assert best_pairs(likeness, lowest=0.05) == [(0, 0), (1, 1)]
+
+
+@given(st.integers(0, 6), st.integers(0, 6), st.integers(0, 2**32 - 1), st.floats(0, 1))
+def test_each_row_and_column_is_used_once_and_nothing_good_is_left(
+    rows: int, columns: int, seed: int, lowest: float
+) -> None:
+    likeness = np.random.default_rng(seed).random((rows, columns)).astype(np.float32)
+    pairs = best_pairs(likeness, lowest)
+    assert len({row for row, _ in pairs}) == len({column for _, column in pairs}) == len(pairs)
+    assert all(likeness[pair] > lowest for pair in pairs)
+    left = [[row not in {r for r, _ in pairs}] for row in range(rows)]
+    free = np.array(left, bool).reshape(rows, 1) & np.array(
+        [column not in {c for _, c in pairs} for column in range(columns)], bool
+    ).reshape(1, columns)
+    assert not (free & (likeness > lowest)).any()
+
+
+def test_another_class_counts_less() -> None:
+    factors = class_factors([0, 2], np.array([2, 2, 0], np.int32), 0.7)
+    np.testing.assert_allclose(factors, [[0.7, 0.7, 1], [1, 1, 0.7]])
+
+
+def test_a_far_match_is_tried_only_with_what_the_near_round_left() -> None:
+    expected = np.array([[0, 0, 10, 10], [13, 0, 23, 10]], np.float32)
+    seen = np.array([[1, 0, 11, 10]], np.float32)
+    assert matches(expected, seen, np.ones((2, 1), np.float32), MOVED) == {0: 0}
+    moved_on = np.array([[1, 0, 11, 10], [18, 4, 28, 14]], np.float32)
+    assert matches(expected, moved_on, np.ones((2, 2), np.float32), MOVED) == {0: 0, 1: 1}
+
+
+def test_two_looks_at_one_moment_have_to_agree_better() -> None:
+    expected = np.array([[0, 0, 10, 10]], np.float32)
+    aside = np.array([[5, 0, 15, 10]], np.float32)
+    factors = np.ones((1, 1), np.float32)
+    assert matches(expected, aside, factors, MOVED) == {0: 0}
+    assert matches(expected, aside, factors, SAME_MOMENT) == {}
+
+
+@pytest.mark.parametrize(("expected", "seen"), [(0, 3), (3, 0), (0, 0)])
+def test_nothing_matches_nothing(expected: int, seen: int) -> None:
+    boxes = np.array([[0, 0, 10, 10]] * 3, np.float32)
+    factors = np.ones((expected, seen), np.float32)
+    assert matches(boxes[:expected], boxes[:seen], factors, MOVED) == {}
