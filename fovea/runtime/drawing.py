@@ -12,6 +12,8 @@ from fovea.core.labels import LabelSet
 # BGR; far apart in hue and light enough to be read on asphalt and at night.
 _COLOURS = ((80, 220, 255), (255, 160, 60), (90, 255, 120), (200, 110, 255), (255, 255, 90), (110, 140, 255))
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
+_PLAIN_SIDE_PX = 960
+"""On larger pictures lines and letters grow with the longer side."""
 
 
 def draw_detections(pixels: ImageArray, detections: Detections, labels: LabelSet) -> ImageArray:
@@ -34,11 +36,12 @@ def draw_boxes(
     """A copy of u8[H, W, 3] BGR with boxes f32[N, 4] in px and a caption over each ('' for none)."""
     drawn = np.ascontiguousarray(pixels).copy()
     colours = colours or [_COLOURS[0]] * len(captions)
+    scale = max(1.0, max(drawn.shape[:2]) / _PLAIN_SIDE_PX)
     for box, caption, colour in zip(boxes_xyxy, captions, colours, strict=True):
         x1, y1, x2, y2 = (round(float(edge)) for edge in box)
-        cv2.rectangle(drawn, (x1, y1), (x2, y2), colour, 1, cv2.LINE_AA)
+        cv2.rectangle(drawn, (x1, y1), (x2, y2), colour, round(scale), cv2.LINE_AA)
         if caption:
-            _write(drawn, caption, x1, y1, colour)
+            _write(drawn, caption, x1, y1, colour, scale)
     return drawn
 
 
@@ -50,9 +53,12 @@ def title(pixels: ImageArray, text: str) -> ImageArray:
     return drawn
 
 
-def _write(drawn: ImageArray, caption: str, x: int, y: int, colour: tuple[int, int, int]) -> None:
-    (width, height), _ = cv2.getTextSize(caption, _FONT, 0.38, 1)
+def _write(
+    drawn: ImageArray, caption: str, x: int, y: int, colour: tuple[int, int, int], scale: float
+) -> None:
+    size, thickness = 0.38 * scale, round(scale)
+    (width, height), _ = cv2.getTextSize(caption, _FONT, size, thickness)
     bottom = y - 2 if y - height - 4 >= 0 else y + height + 4
     left = max(0, min(x, drawn.shape[1] - width - 2))
     cv2.rectangle(drawn, (left, bottom - height - 2), (left + width + 2, bottom + 2), (25, 25, 25), -1)
-    cv2.putText(drawn, caption, (left + 1, bottom), _FONT, 0.38, colour, 1, cv2.LINE_AA)
+    cv2.putText(drawn, caption, (left + 1, bottom), _FONT, size, colour, thickness, cv2.LINE_AA)

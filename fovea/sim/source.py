@@ -115,6 +115,10 @@ class SimSource:
             pixels, objects = _resized(pixels, objects, size)
         return pixels, objects, time_s
 
+    def skip(self) -> None:
+        """Lets the time of one frame pass without drawing it."""
+        self._reads += 1
+
     def __iter__(self) -> Iterator[tuple[Image, tuple[StreetObject, ...], float]]:
         while True:
             yield self.read()
