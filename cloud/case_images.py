@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import fsspec  # type: ignore[import-untyped]
+import fsspec
 
 from fovea.core.errors import Incompatible, StoreCorrupt, Unavailable
 from fovea.runtime.atomic_file import sync_folder

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fovea.core.arrays import ImageArray
+from fovea.core.detections import TOLD_FROM
 from fovea.core.errors import Malformed
 from fovea.core.features import FeatureSettings, SceneFacts, contrast_of, frame_features
 from fovea.core.gate import Gate, Opinion
@@ -47,10 +48,9 @@ class SecondGate:
         """What speaks for asking further up; `below` are the answers of other tiers to the same picture."""
         inference = looked.inference
         scene = SceneFacts(contrast=contrast_of(pixels))
+        told = inference.detections.above(TOLD_FROM)
         opinion = self._gate.judge(
-            frame_features(
-                inference.candidates, inference.detections, scene, settings=self._settings.features
-            )
+            frame_features(inference.candidates, told, scene, settings=self._settings.features)
         )
         found = contradictions(looked, below, self._settings.features.sure_from)
         doubt = self._settings.contradictions * math.sqrt(found)
@@ -65,7 +65,7 @@ def contradictions(looked: Looked, below: Sequence[TierAnswer], sure_from: float
     """How many boxes with a score of `sure_from` or more one tier below has, of classes that this server knows, that
     it answers nothing of the same class for in the same place. The most of any one tier: two that see the same thing
     are one contradiction."""
-    own = looked.inference.detections
+    own = looked.inference.detections.above(TOLD_FROM)
     return max(
         (_unmatched(answer, own.boxes_xyxy, own.class_ids, looked, sure_from) for answer in below), default=0
     )

@@ -86,6 +86,10 @@ ZOO = (
 )
 
 
+ANSWER_FROM = 0.05
+"""Far below what people are told (`fovea.core.detections.TOLD_FROM`): tiers merge the weak boxes, too."""
+
+
 def build_zoo(
     trained: Path,
     out: Path,
@@ -176,6 +180,7 @@ def _pack(folder: Path, model: ZooModel, version: str) -> Bundle:
         precision=Precision.FP32 if is_student else Precision.FP16,
         nms=CAMERA_NMS if is_student else NmsSpec(),
         tta=model.tta,
+        answer_min_score=ANSWER_FROM,
         parameters=facts["parameters"],
         report={
             "train.images_seen": facts["images_seen"],

@@ -9,13 +9,30 @@ from rich.console import Console
 from rich.table import Table
 
 from edge_agent.board_check import BoardReport, check_board
+from fovea.core.errors import Malformed
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="The camera side of Fovea.")
+app = typer.Typer(
+    add_completion=False,
+    help="Run the camera agent, or check that this board can run a model.",
+)
 
 
-@app.callback()
-def agent() -> None:
-    """The camera side of Fovea."""
+@app.callback(invoke_without_command=True)
+def agent(
+    context: typer.Context,
+    config: Path | None = typer.Option(
+        None, "--config", "-c", help="Its configuration; see deploy/config/agent.yaml."
+    ),
+) -> None:
+    """Run the camera agent until it is told to stop (SIGTERM, Ctrl-C)."""
+    if context.invoked_subcommand is not None:
+        return
+    if config is None:
+        raise Malformed("fovea agent: expected --config FILE, or one of the commands that --help lists")
+    from edge_agent.config import load_config
+    from edge_agent.run import run
+
+    run(load_config(config))
 
 
 @app.command()

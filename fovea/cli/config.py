@@ -22,7 +22,11 @@ app = typer.Typer(
     help="Check configuration files, and say what may stand in them.",
 )
 
-KINDS = {"edge": ("edge_server.config", "EdgeConfig")}
+KINDS = {
+    "agent": ("edge_agent.config", "AgentConfig"),
+    "cloud": ("cloud.config", "CloudConfig"),
+    "edge": ("edge_server.config", "EdgeConfig"),
+}
 """Where the model of each kind of configuration lives."""
 
 _USUAL = "edge"

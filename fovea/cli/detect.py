@@ -9,10 +9,11 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from fovea.core.detections import TOLD_FROM
 from fovea.core.errors import Malformed
 
 if TYPE_CHECKING:
-    from edge_agent.source import SourceSpec
+    from edge_agent.capture.source import SourceSpec
 
 app = typer.Typer(add_completion=False)
 
@@ -30,18 +31,16 @@ def detect(
     limit: Annotated[
         int, typer.Option(min=0, help=f"Look at so many at most; 0: all, {_LIVE_FRAMES} of a live source.")
     ] = 0,
-    min_score: Annotated[
-        float, typer.Option(min=0, max=1, help="Boxes from this score on, where the model says no more.")
-    ] = 0.0,
+    min_score: Annotated[float, typer.Option(min=0, max=1, help="Boxes from this score on.")] = TOLD_FROM,
     device: Annotated[str, typer.Option(help="auto, cpu or cuda:N.")] = "auto",
     threads: Annotated[int, typer.Option(min=1, max=256, help="CPU threads of the model.")] = 1,
     username: Annotated[str, typer.Option(help="For cameras that ask who is there.")] = "",
     password_file: Annotated[Path | None, typer.Option(help="A file with the password.")] = None,
 ) -> None:
     """Look through a source; writes detections.json (COCO) and pictures or a video with boxes."""
+    from edge_agent.capture.source import described, open_source, shown_url
     from edge_agent.clock import SystemClock
-    from edge_agent.look_through import LookSettings, look_through
-    from edge_agent.source import described, open_source, shown_url
+    from edge_agent.look.look_through import LookSettings, look_through
     from fovea.cli.camera import source_spec
     from fovea.process.config_parts import bundle_path
     from fovea.runtime.onnx_detector import OnnxDetector
@@ -80,7 +79,7 @@ def detect(
 
 def _check_folder(spec: SourceSpec, save: Path) -> None:
     """Pictures are written under the names that they came with: never over themselves."""
-    from edge_agent.sources.url import SourceKind
+    from edge_agent.capture.sources.url import SourceKind
 
     if spec.kind is not SourceKind.FILE:
         return

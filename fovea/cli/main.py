@@ -30,13 +30,19 @@ class Group:
 
 
 GROUPS: dict[str, Group] = {
-    "agent": Group("fovea.cli.agent", "The camera side: check that a board can run a model."),
+    "agent": Group("fovea.cli.agent", "Run the camera agent, or check that a board can run a model."),
     "bench": Group("fovea.cli.bench", "Measure the published figures on this machine."),
     "bundle": Group("fovea.cli.bundle", "Make, quantize, look into and verify model bundles."),
+    "camera": Group("fovea.cli.camera", "Try cameras, and add them to a configuration."),
+    "cases": Group("fovea.cli.cases", "Look at, export and migrate the cloud's hard cases."),
+    "cloud": Group("fovea.cli.cloud", "Run the cloud: the large model, and the store of hard cases."),
     "config": Group("fovea.cli.config", "Check configuration files, and say what may stand in them."),
-    "demo": Group("fovea.cli.demo", "See the street through the three bundled models."),
+    "demo": Group("fovea.cli.demo", "See all tiers at work on this machine, and measure them."),
+    "detect": Group("fovea.cli.detect", "Look through pictures, a video or a camera with a model."),
     "edge": Group("fovea.cli.edge", "Run the edge server."),
+    "models": Group("fovea.cli.models", "Models for real cameras, published by others."),
     "sim": Group("fovea.cli.sim", "Render the street: clips, labels, contact sheets."),
+    "up": Group("fovea.cli.up", "Run all tiers of one machine."),
     "zoo": Group("fovea.cli.zoo", "The bundled street models."),
 }
 
@@ -107,3 +113,7 @@ def _plain(error: FoveaError) -> str:
     from rich.markup import escape
 
     return escape(str(error))
+
+
+if __name__ == "__main__":
+    main()

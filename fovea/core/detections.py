@@ -16,6 +16,10 @@ from fovea.core.labels import LabelSet
 LOWEST_SCORE = 0.001
 """Candidates are kept down to this raw score: the gate, the calibration and AP all need the weak ones."""
 
+TOLD_FROM = 0.25
+"""Calibrated score from which on a box is worth telling people, unless they say otherwise. Models may answer weaker
+boxes, too: tiers need them of each other when they merge, and AP counts them."""
+
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -110,6 +114,15 @@ class Detections:
 
     def __len__(self) -> int:
         return len(self.boxes_xyxy)
+
+    def above(self, score: float) -> Detections:
+        """The boxes with this score or more."""
+        kept = self.scores >= score
+        if kept.all():
+            return self
+        return Detections(
+            self.boxes_xyxy[kept], self.scores[kept], self.class_ids[kept], self.image_size, self.model
+        )
 
     @classmethod
     def empty(cls, image_size: ImageSize, model: ModelRef) -> Detections:

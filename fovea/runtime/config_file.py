@@ -118,8 +118,14 @@ def _mistake(entry: Any, kind: type[BaseModel], lines: dict[_Key, int]) -> _Mist
         case _:
             said = entry["msg"].removeprefix("Value error, ")
             given = entry["input"]
-            text = f"{name}: {said}" + ("" if isinstance(given, dict | list) else f", got {given!r:.80}")
+            text = f"{name}: {said}" + ("" if _is_unfit_to_show(key, given) else f", got {given!r:.80}")
     return _Mistake(lines[known], text)
+
+
+def _is_unfit_to_show(key: _Key, given: object) -> bool:
+    """Too long, or a secret: a password, or an address that may hold one."""
+    is_secret = "password" in str(key[-1:]).lower() or (isinstance(given, str) and "@" in given)
+    return is_secret or isinstance(given, dict | list)
 
 
 def _suggestion(key: _Key, kind: type[BaseModel]) -> str:
@@ -139,16 +145,18 @@ def _part_at(key: _Key, kind: type[BaseModel]) -> type[BaseModel] | None:
     """The model that checks what stands at `key`."""
     part: type[BaseModel] | None = kind
     for step in key:
-        field = part.model_fields.get(str(step)) if part else None
+        if isinstance(step, int):  # an entry of a list, which is what the key of the list says
+            continue
+        field = part.model_fields.get(step) if part else None
         part = _model_in(field.annotation) if field else None
     return part
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:
-    for one in (annotation, *typing.get_args(annotation)):
-        if isinstance(one, type) and issubclass(one, BaseModel):
-            return one
-    return None
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    inner = (_model_in(one) for one in typing.get_args(annotation))
+    return next((model for model in inner if model is not None), None)
 
 
 def _dotted(key: _Key) -> str:

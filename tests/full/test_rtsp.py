@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.camera import Camera, CameraPhase, CameraSettings
-from edge_agent.camera_trial import try_source
+from edge_agent.capture.camera import Camera, CameraPhase, CameraSettings
+from edge_agent.capture.camera_trial import try_source
+from edge_agent.capture.source import SourceSpec
 from edge_agent.clock import SystemClock
-from edge_agent.source import SourceSpec
 from fovea.core.errors import Unavailable
 from fovea.core.frame import Frame, ImageSize
 

@@ -16,12 +16,14 @@ ROOT = Path(__file__).resolve().parents[2]
 PROBE = Path(__file__).with_name("import_probe.py")
 PACKAGES = ("calibration", "cloud", "edge_agent", "edge_server", "fovea", "protos")
 
-# The only libraries whose own import may have an effect, and which kind; both are imported before our modules are.
+# The only libraries whose own import may have an effect, and which kind; all are imported before our modules are.
 VENDOR_EFFECTS = {
     # OpenBLAS starts its threads; numpy silences warnings about its own ABI, and sets a variable while it loads.
     "numpy": {"environment", "thread", "warnings"},
     # OpenCV carries an OpenBLAS of its own; its build with windows points LD_LIBRARY_PATH and Qt at what it carries.
     "cv2": {"environment", "thread"},
+    # Its own loggers keep quiet below a warning.
+    "sqlalchemy": {"logging"},
 }
 
 MISBEHAVING = {

@@ -1,0 +1,216 @@
+"""Questions to the tier above, off the path of the frames: a few threads encode, ask and wait."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from edge_agent.case_keeping import CaseDraft, CaseKeeping
+from edge_agent.observing import ErrandEnding, ErrandSeen, Observer
+from fovea.core.arrays import ImageArray
+from fovea.core.errors import (
+    BrokenError,
+    Cancelled,
+    DeadlineExceeded,
+    FoveaError,
+    Incompatible,
+    Overloaded,
+    RejectedError,
+    Unavailable,
+)
+from fovea.core.frame import Frame
+from fovea.core.hard_case import TierAnswer
+from fovea.core.ports import Clock
+from fovea.core.routing import RouteDecision, Tier
+from fovea.link.link import Link
+from protos.calls import DetectAnswer, DetectQuestion, Priority
+
+_log = logging.getLogger(__name__)
+
+ENDINGS: tuple[tuple[type[FoveaError], ErrandEnding], ...] = (
+    (DeadlineExceeded, ErrandEnding.LATE),
+    (Overloaded, ErrandEnding.REFUSED),
+    (Unavailable, ErrandEnding.UNREACHED),
+    (RejectedError, ErrandEnding.REJECTED),
+    (Cancelled, ErrandEnding.CANCELLED),
+    (BrokenError, ErrandEnding.FAILED),
+)
+"""What each kind of error means for a question; the first that fits."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Errand:
+    """One frame that is asked about. An answer after `expires_mono_s` is not waited for."""
+
+    frame: Frame
+    own: TierAnswer
+    decision: RouteDecision
+    expires_mono_s: float
+
+    def draft(self, answer: DetectAnswer | None, jpeg: bytes | None) -> CaseDraft:
+        """The frame as a case, with what is known about it by now."""
+        above = (
+            () if answer is None else tuple(each for each in answer.answers if each.tier is not Tier.AGENT)
+        )
+        return CaseDraft(
+            self.frame,
+            (self.own, *above),
+            tuple(self.decision.reasons),
+            self.decision.send_probability,
+            jpeg,
+        )
+
+
+OnEnd = Callable[[Errand, DetectAnswer | None, int], None]
+"""Called once for each errand, on a thread of the pool, with the answer (None: there will be none) and the bytes of
+picture that were sent."""
+
+
+class Escalation:
+    """A pool of daemon threads that asks. `offer` never waits: what exceeds the cap is turned away.
+
+    Every frame that was asked about becomes a case, unless the answer shows that the cloud, which keeps every frame
+    that it is asked about, has seen it; audits always do.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        keeping: CaseKeeping,
+        max_in_flight: int,
+        clock: Clock,
+        on_end: OnEnd,
+        observer: Observer,
+    ) -> None:
+        self._link = link
+        self._keeping = keeping
+        self._max_in_flight = max_in_flight
+        self._clock = clock
+        self._on_end = on_end
+        self._observer = observer
+        self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._in_flight = 0
+        self._is_stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def link(self) -> Link:
+        return self._link
+
+    @property
+    def max_in_flight(self) -> int:
+        return self._max_in_flight
+
+    @property
+    def in_flight(self) -> int:
+        """Errands that were taken and have not ended."""
+        return self._in_flight
+
+    def start(self) -> None:
+        for number in range(self._max_in_flight):
+            thread = threading.Thread(target=self._work, name=f"escalation-{number}", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+
+    def offer(self, errand: Errand) -> bool:
+        """False when too many are in flight, or it ends: nothing happens with the errand then."""
+        with self._lock:
+            if self._is_stopping.is_set() or self._in_flight >= self._max_in_flight:
+                return False
+            self._in_flight += 1
+        self._errands.put(errand)
+        return True
+
+    def stop(self, timeout_s: float) -> bool:
+        """Gives up what is under way and closes the link; False when that took longer than `timeout_s`."""
+        ends_s = time.monotonic() + timeout_s
+        self._is_stopping.set()
+        for _ in self._threads:
+            self._errands.put(None)
+        self._link.close()
+        for thread in self._threads:
+            thread.join(max(ends_s - time.monotonic(), 0))
+        return not any(thread.is_alive() for thread in self._threads)
+
+    def _work(self) -> None:
+        while (errand := self._errands.get()) is not None:
+            try:
+                self._run(errand)
+            except Exception:  # the top of this thread: the next errand goes on
+                _log.exception("the question about %s broke", errand.frame.id)
+
+    def _run(self, errand: Errand) -> None:
+        asked = _Asked(errand, self._link, self._clock)
+        begun_s = self._clock.monotonic_s()
+        ending = ErrandEnding.FAILED
+        try:
+            ending = ErrandEnding.CANCELLED if self._is_stopping.is_set() else asked.ask()
+        except FoveaError as error:
+            ending = ErrandEnding.CANCELLED if self._is_stopping.is_set() else ending_of(error)
+            _log.debug("no answer for %s: %s", errand.frame.id, error)
+        finally:
+            with self._lock:
+                self._in_flight -= 1
+            seconds = self._clock.monotonic_s() - begun_s
+            self._observer.errand_seen(ErrandSeen(errand.frame.id.camera, ending, asked.sent_bytes, seconds))
+            self._on_end(errand, asked.answer, asked.sent_bytes)
+        if errand.decision.is_audit or asked.answer is None or asked.answer.revision < Tier.CLOUD:
+            self._keeping.keep(errand.draft(asked.answer, asked.jpeg))
+
+
+class _Asked:
+    """One question while it is under way, and what is known of it however it ends."""
+
+    def __init__(self, errand: Errand, link: Link, clock: Clock) -> None:
+        self._errand = errand
+        self._link = link
+        self._clock = clock
+        self.answer: DetectAnswer | None = None
+        self.jpeg: bytes | None = None
+        self.sent_bytes = 0
+
+    def ask(self) -> ErrandEnding:
+        """Raises FoveaErrors."""
+        frame = self._errand.frame
+        if self._time_left_s() <= 0:
+            return ErrandEnding.EXPIRED
+        image = self._link.encode(frame.pixels)
+        self.jpeg = image if isinstance(image, bytes) else None
+        time_left_s = self._time_left_s()
+        if time_left_s <= 0:
+            return ErrandEnding.EXPIRED
+        self.sent_bytes = len(image) if isinstance(image, bytes) else image.nbytes
+        answer = self._link.ask(_question(self._errand, image), time_left_s)
+        if answer.detections.image_size != frame.size:
+            raise Incompatible(
+                f"asked about {frame.size} px, got an answer about {answer.detections.image_size} px"
+            )
+        self.answer = answer
+        return ErrandEnding.ANSWERED
+
+    def _time_left_s(self) -> float:
+        return self._errand.expires_mono_s - self._clock.monotonic_s()
+
+
+def ending_of(error: FoveaError) -> ErrandEnding:
+    """How a question ended that raised `error`."""
+    return next((ending for kind, ending in ENDINGS if isinstance(error, kind)), ErrandEnding.FAILED)
+
+
+def _question(errand: Errand, image: bytes | ImageArray) -> DetectQuestion:
+    return DetectQuestion(
+        image,
+        frame_id=errand.frame.id,
+        captured_at=errand.frame.captured_at,
+        captured_mono_s=errand.frame.captured_mono_s,
+        answers=(errand.own,),
+        reasons=tuple(errand.decision.reasons),
+        send_probability=errand.decision.send_probability,
+        # Nobody waits for an audit: it must not push out what somebody is unsure of.
+        priority=Priority.LOW if errand.decision.is_audit else Priority.NORMAL,
+    )

@@ -1,0 +1,81 @@
+"""What waits for the one thread that looks at frames: cameras with a frame, questions that ended, lost cameras."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from dataclasses import dataclass
+
+from edge_agent.escalation import Errand
+from edge_agent.turns import Turns
+from protos.calls import DetectAnswer
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ended:
+    """A question that ended; `answer` is None when there is none."""
+
+    errand: Errand
+    answer: DetectAnswer | None
+    sent_bytes: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """All that ended or was lost since the last time, in order, and the one camera whose turn it is."""
+
+    ended: tuple[Ended, ...] = ()
+    lost: tuple[str, ...] = ()
+    camera: str | None = None
+
+
+class Inbox:
+    """Filled from many threads, emptied by one."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._turns = Turns()
+        self._ended: deque[Ended] = deque()
+        self._lost: deque[str] = deque()
+        self._is_closed = False
+
+    def frame_ready(self, camera: str) -> None:
+        with self._changed:
+            self._turns.add(camera)
+            self._changed.notify()
+
+    def errand_ended(self, errand: Errand, answer: DetectAnswer | None, sent_bytes: int) -> None:
+        with self._changed:
+            self._ended.append(Ended(errand, answer, sent_bytes))
+            self._changed.notify()
+
+    def camera_lost(self, camera: str) -> None:
+        with self._changed:
+            self._lost.append(camera)
+            self._changed.notify()
+
+    def take(self, timeout_s: float | None) -> Work | None:
+        """Waits until there is something, or `timeout_s` is over (an empty Work then). None: it is closed."""
+        with self._changed:
+            self._changed.wait_for(self._has_news, timeout_s)
+            return None if self._is_closed else self._work()
+
+    @property
+    def is_empty(self) -> bool:
+        with self._changed:
+            return not (self._ended or self._lost or len(self._turns))
+
+    def close(self) -> None:
+        """Whoever waits goes on with None; what is in it stays."""
+        with self._changed:
+            self._is_closed = True
+            self._changed.notify_all()
+
+    def _has_news(self) -> bool:
+        return self._is_closed or bool(self._ended or self._lost or len(self._turns))
+
+    def _work(self) -> Work:
+        work = Work(tuple(self._ended), tuple(self._lost), self._turns.next())
+        self._ended.clear()
+        self._lost.clear()
+        return work

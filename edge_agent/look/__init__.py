@@ -1,0 +1,1 @@
+"""Looking through pictures and videos by hand: `fovea detect`."""

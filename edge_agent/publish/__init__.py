@@ -1,0 +1,1 @@
+"""What the agent tells the world: messages, MQTT, webhooks, events."""

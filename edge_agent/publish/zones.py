@@ -1,0 +1,247 @@
+"""From tracks to what people ask for: which objects are where, what happened to them, how many there are."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from edge_agent.publish.label_names import LabelNames
+from edge_agent.publish.publishing import EventKind, ObjectCounts, ObjectEvent, Sighting
+from edge_agent.track.tracking import Track, Tracking
+from fovea.core.errors import Malformed
+from fovea.core.frame import ImageSize
+
+Corners = tuple[tuple[float, float], ...]
+"""Corners (x, y) of a polygon in 0..1 of the frame's width and height."""
+
+_MOVED_SHARE = 0.05
+"""A side of the box that moved by this share of the frame is worth an update."""
+_BETTER_SCORE = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Zone:
+    """A part of the picture with a name; an object is in it when the middle of its lower edge is.
+
+    labels  only these can be in it; None for all
+    """
+
+    name: str
+    corners: Corners
+    labels: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise Malformed("zone name: expected at least one character, got none")
+        if len(self.corners) < 3:
+            raise Malformed(f"zone {self.name!r} corners: expected at least 3, got {len(self.corners)}")
+        if not all(0 <= x <= 1 and 0 <= y <= 1 for x, y in self.corners):
+            raise Malformed(
+                f"zone {self.name!r} corners: expected 0 to 1 of the frame, got {self.corners!r:.200}"
+            )
+
+    def holds(self, label: str, x: float, y: float) -> bool:
+        """Whether an object of this label that stands at (x, y), 0..1 of the frame, is in the zone."""
+        return (self.labels is None or label in self.labels) and _is_inside(self.corners, x, y)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFilter:
+    """Which tracks count as objects. Areas are shares of the frame's area, 0..1."""
+
+    labels: frozenset[str] | None = None
+    min_score: float = 0.5
+    min_area: float = 0.0
+    max_area: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.min_score <= 1:
+            raise Malformed(f"object filter min_score: expected 0 to 1, got {self.min_score}")
+        if not 0 <= self.min_area <= self.max_area <= 1:
+            raise Malformed(
+                f"object filter areas: expected 0 <= min_area <= max_area <= 1, "
+                f"got {self.min_area}, {self.max_area}"
+            )
+
+    def passes(self, label: str, score: float, area: float) -> bool:
+        """`area` is the share of the frame that the box covers."""
+        return (
+            (self.labels is None or label in self.labels)
+            and score >= self.min_score
+            and self.min_area <= area <= self.max_area
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectSettings:
+    """What is watched for on one camera; one object gives an update every `update_every_s` seconds at most, besides
+    the one when it enters a zone for the first time."""
+
+    filter: ObjectFilter = ObjectFilter()
+    zones: tuple[Zone, ...] = ()
+    update_every_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        names = [zone.name for zone in self.zones]
+        if len(set(names)) < len(names):
+            raise Malformed(f"zones: expected each name once, got {names!r:.200}")
+        if self.update_every_s < 0:
+            raise Malformed(f"update_every_s: expected 0 or more, got {self.update_every_s}")
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectNews:
+    """What came of one look: events in order, and the counts as they are now."""
+
+    events: tuple[ObjectEvent, ...]
+    counts: ObjectCounts
+
+
+@dataclass(slots=True)
+class _Watched:
+    """An object that counts: as it is now, and what was last told about it and when."""
+
+    now: Sighting
+    told: Sighting
+    told_mono_s: float
+
+
+class ObjectWatch:
+    """Turns the trackings of one camera into events and counts. For one thread at a time; no clock of its own.
+
+    An object comes when a confirmed track first passes the filter, and lasts until the track ends, even if a later
+    look is less sure of it: nothing flickers. A later answer may give it another label.
+    """
+
+    def __init__(
+        self, camera: str, boot_id: str, names: LabelNames, settings: ObjectSettings = ObjectSettings()
+    ) -> None:
+        self._camera = camera
+        # Track ids begin anew for each camera and each start of the agent.
+        self._id_prefix = f"{boot_id}-{hashlib.sha256(camera.encode('utf-8', 'replace')).hexdigest()[:8]}"
+        self._names = names
+        self._settings = settings
+        self._objects: dict[int, _Watched] = {}
+        self._counted: set[str] = set()
+        self._counted_in: set[tuple[str, str]] = {
+            (zone.name, label) for zone in settings.zones for label in zone.labels or ()
+        }
+
+    def look(self, tracking: Tracking, at: datetime, at_mono_s: float) -> ObjectNews:
+        """Takes in what is followed after a frame (or a late answer); `at` (UTC) and `at_mono_s` are its time."""
+        events = [
+            event
+            for track in tracking.confirmed
+            if (event := self._seen(track, tracking.image_size, at, at_mono_s)) is not None
+        ]
+        events.extend(self._ended(track.id, at) for track in tracking.ended if track.id in self._objects)
+        return ObjectNews(tuple(events), self._counts([track.id for track in tracking.confirmed]))
+
+    def end_all(self, at: datetime) -> ObjectNews:
+        """The camera stopped: everything ends, every count is 0."""
+        events = tuple(self._ended(track_id, at) for track_id in list(self._objects))
+        return ObjectNews(events, self._counts(()))
+
+    def _seen(self, track: Track, size: ImageSize, at: datetime, at_mono_s: float) -> ObjectEvent | None:
+        watched = self._objects.get(track.id)
+        label = self._names.name_of(track.class_id)
+        if watched is None:
+            if not self._settings.filter.passes(label, track.score, _area(track, size)):
+                return None
+            first = self._sighting(track, label, size, at, None)
+            self._objects[track.id] = _Watched(first, first, at_mono_s)
+            return ObjectEvent(EventKind.NEW, first.outside_zones(), first)
+        watched.now = self._sighting(track, label, size, at, watched.now)
+        if not self._is_worth_telling(watched, at_mono_s):
+            return None
+        event = ObjectEvent(EventKind.UPDATE, watched.told, watched.now)
+        watched.told, watched.told_mono_s = watched.now, at_mono_s
+        return event
+
+    def _is_worth_telling(self, watched: _Watched, at_mono_s: float) -> bool:
+        now, told = watched.now, watched.told
+        if len(now.entered_zones) > len(told.entered_zones):
+            return True
+        if at_mono_s - watched.told_mono_s < self._settings.update_every_s:
+            return False
+        return (
+            now.zones != told.zones
+            or now.label != told.label
+            or now.tier != told.tier
+            or now.top_score >= told.top_score + _BETTER_SCORE
+            or _has_moved(now, told)
+        )
+
+    def _ended(self, track_id: int, at: datetime) -> ObjectEvent:
+        watched = self._objects.pop(track_id)
+        return ObjectEvent(EventKind.END, watched.told, replace(watched.now, ended_at=at))
+
+    def _sighting(
+        self, track: Track, label: str, size: ImageSize, at: datetime, earlier: Sighting | None
+    ) -> Sighting:
+        box = track.box_xyxy
+        x, y = (box[0] + box[2]) / 2 / size.width, box[3] / size.height
+        # A box that reaches the lower border stands on it, not below it.
+        zones = tuple(zone.name for zone in self._settings.zones if zone.holds(label, x, min(y, 1.0 - 1e-9)))
+        entered = earlier.entered_zones if earlier else ()
+        return Sighting(
+            id=f"{self._id_prefix}-{track.id}",
+            camera=self._camera,
+            label=label,
+            score=track.score,
+            top_score=max(track.score, earlier.top_score if earlier else 0.0),
+            box_xyxy=box,
+            image_size=size,
+            at=at,
+            started_at=earlier.started_at if earlier else at,
+            tier=track.tier,
+            zones=zones,
+            entered_zones=_joined(entered, zones) if zones else entered,
+        )
+
+    def _counts(self, in_view: Sequence[int]) -> ObjectCounts:
+        now = [self._objects[track_id].now for track_id in in_view if track_id in self._objects]
+        by_label = Counter(seen.label for seen in now)
+        by_zone = Counter((zone, seen.label) for seen in now for zone in seen.zones)
+        self._counted |= by_label.keys()
+        self._counted_in |= by_zone.keys()
+        return ObjectCounts(
+            {label: by_label[label] for label in sorted(self._counted)},
+            {key: by_zone[key] for key in sorted(self._counted_in)},
+        )
+
+
+def _joined(entered: tuple[str, ...], zones: tuple[str, ...]) -> tuple[str, ...]:
+    return (*entered, *(zone for zone in zones if zone not in entered))
+
+
+def _area(track: Track, size: ImageSize) -> float:
+    x1, y1, x2, y2 = track.box_xyxy
+    return max(0.0, x2 - x1) * max(0.0, y2 - y1) / (size.width * size.height)
+
+
+def _has_moved(now: Sighting, told: Sighting) -> bool:
+    """By shares of each frame, so that a camera that changes its resolution moves nothing."""
+    wide, high, wide_then, high_then = (
+        now.image_size.width, now.image_size.height, told.image_size.width, told.image_size.height
+    )  # fmt: skip
+    x1, y1, x2, y2 = now.box_xyxy
+    x1_then, y1_then, x2_then, y2_then = told.box_xyxy
+    return (
+        abs(x1 / wide - x1_then / wide_then) >= _MOVED_SHARE
+        or abs(x2 / wide - x2_then / wide_then) >= _MOVED_SHARE
+        or abs(y1 / high - y1_then / high_then) >= _MOVED_SHARE
+        or abs(y2 / high - y2_then / high_then) >= _MOVED_SHARE
+    )
+
+
+def _is_inside(corners: Corners, x: float, y: float) -> bool:
+    """Even-odd rule: an edge is crossed when exactly one of its ends is above the point."""
+    inside = False
+    for (x1, y1), (x2, y2) in zip(corners, (*corners[1:], corners[0]), strict=True):
+        if (y1 > y) != (y2 > y) and x < (x2 - x1) * (y - y1) / (y2 - y1) + x1:
+            inside = not inside
+    return inside

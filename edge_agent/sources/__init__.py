@@ -1,1 +1,0 @@
-"""Where frames come from: one adapter for each kind of source behind `edge_agent.source.FrameSource`."""

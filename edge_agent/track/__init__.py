@@ -1,0 +1,1 @@
+"""Following things from frame to frame."""

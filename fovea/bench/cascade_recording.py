@@ -1,0 +1,179 @@
+"""Street clips as the camera, the edge and the cloud see them, recorded frame by frame: what gates are fitted on and
+measured with.
+
+Each clip is walked as an agent walks it: the motion gate sees every frame, the tracker follows what the camera's
+model answers, and the twelve features are those that the gate would have had. Answers are kept down to a calibrated
+score of `FLOOR`, far below what is published, because merging and AP need the weak ones, too.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+
+from calibration.truth import GroundTruth
+from edge_agent.capture.motion import MotionGate
+from edge_agent.track.tracker import Tracker
+from fovea import zoo
+from fovea.bench.street_frames import SUITE, truth_of
+from fovea.core.answering import answer
+from fovea.core.arrays import FloatArray, ImageArray
+from fovea.core.detections import TOLD_FROM, Candidates, Detections
+from fovea.core.features import FrameFeatures, SceneFacts, contrast_of, frame_features
+from fovea.core.hard_case import TierAnswer
+from fovea.core.labels import LabelSet
+from fovea.core.merging import merge_answers
+from fovea.core.routing import Tier
+from fovea.core.scores import ScoreCalibration
+from fovea.runtime.bundle import Bundle
+from fovea.runtime.images import encode_jpeg
+from fovea.runtime.onnx_detector import OnnxDetector
+from fovea.sim.suite import load_suite
+
+FLOOR = 0.01
+"""Calibrated score from which on a box is kept."""
+JPEG_QUALITY = 90
+
+
+@dataclass(frozen=True, slots=True)
+class Trio:
+    """The three bundles, by path."""
+
+    camera: Path
+    edge: Path
+    cloud: Path
+
+    @classmethod
+    def street(cls) -> Trio:
+        """The bundled models."""
+        return cls(
+            zoo.path_of("street-student-int8"), zoo.path_of("street-edge"), zoo.path_of("street-cloud")
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ClipSpan:
+    """Which frames of which clip: `count` frames at `fps`, beginning half a second in."""
+
+    split: str
+    condition: str
+    index: int
+    count: int = 6
+    fps: float = 2.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedFrame:
+    """One frame as all tiers saw it, each alone; `jpeg_bytes` is what a question about it weighs."""
+
+    clip: str
+    condition: str
+    truth: GroundTruth
+    features: FrameFeatures
+    camera: Detections
+    edge: Detections
+    cloud: Detections
+    jpeg_bytes: int
+
+    @property
+    def labels(self) -> LabelSet:
+        return _STREET_LABELS
+
+    def merged(self, *tiers: Tier) -> Detections:
+        """What these tiers say together."""
+        own = {Tier.AGENT: self.camera, Tier.EDGE: self.edge, Tier.CLOUD: self.cloud}
+        return merge_answers(
+            [TierAnswer(tier, own[tier], self.labels) for tier in tiers], own[max(tiers)].model
+        )
+
+
+_STREET_LABELS = LabelSet.from_names(["person", "bicycle", "car", "bus", "truck"])
+
+
+def record_clips(
+    spans: Sequence[ClipSpan], trio: Trio, folder: Path, workers: int, progress: Callable[[int, int], None]
+) -> list[RecordedFrame]:
+    """Records the clips in `workers` processes; what lies in `folder` already is not recorded again.
+
+    `progress(done, all)` counts clips. A recording belongs to exactly these bundles: others get files of their own.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    jobs = [(span, trio, folder / f"{_name(span, trio)}.pickle") for span in spans]
+    frames: list[RecordedFrame] = []
+    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for done, path in enumerate(pool.map(_record, jobs), start=1):
+            frames += pickle.loads(path.read_bytes())
+            progress(done, len(jobs))
+    return frames
+
+
+def _name(span: ClipSpan, trio: Trio) -> str:
+    models = "-".join(Bundle.open(path).ref.sha256[:6] for path in (trio.camera, trio.edge, trio.cloud))
+    return f"{span.split}-{span.condition}-{span.index}-{span.count}x{span.fps:g}-{models}"
+
+
+def _record(job: tuple[ClipSpan, Trio, Path]) -> Path:
+    span, trio, path = job
+    if not path.exists():
+        cv2.setNumThreads(1)
+        frames = _walk(span, *(_Eye.open(each) for each in (trio.camera, trio.edge, trio.cloud)))
+        partial = path.with_suffix(".part")
+        partial.write_bytes(pickle.dumps(frames))
+        partial.replace(path)
+    return path
+
+
+def _walk(span: ClipSpan, camera: _Eye, edge: _Eye, cloud: _Eye) -> list[RecordedFrame]:
+    clip = load_suite(SUITE).clip(span.split, span.condition, span.index)
+    motion, tracker = MotionGate(), Tracker()
+    features: FrameFeatures | None = None
+    frames = []
+    for number in range(span.count):
+        at_s = 0.5 + number / span.fps
+        frame = clip.frame(round(at_s * clip.fps))
+        moved = motion.look(frame.pixels, at_s)
+        seen, answered = camera.look(frame.pixels)
+        published = answered.above(TOLD_FROM)
+        tracking = tracker.update(published, at_s)
+        scene = SceneFacts(len(tracking.vanished), moved.boxes_xyxy, contrast_of(frame.pixels))
+        features = frame_features(seen, published, scene, features)
+        frames.append(
+            RecordedFrame(
+                frame.clip_id,
+                span.condition,
+                truth_of(frame),
+                features,
+                answered,
+                edge.look(frame.pixels)[1],
+                cloud.look(frame.pixels)[1],
+                len(encode_jpeg(frame.pixels, JPEG_QUALITY)),
+            )
+        )
+    return frames
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Eye:
+    detector: OnnxDetector
+    calibration: ScoreCalibration
+
+    @classmethod
+    def open(cls, path: Path) -> _Eye:
+        bundle = Bundle.open(path)
+        return cls(OnnxDetector.open(bundle, "cpu", threads=1), bundle.calibration())
+
+    def look(self, pixels: ImageArray) -> tuple[Candidates, Detections]:
+        seen = self.detector.detect([pixels])[0].candidates
+        return seen, answer(seen, self.calibration, FLOOR, self.detector.ref).detections
+
+
+def vectors(frames: Sequence[RecordedFrame]) -> FloatArray:
+    """f32[F, 12]: the features of the frames."""
+    return np.stack([frame.features.vector for frame in frames])
