@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from edge_agent.publishing import EventKind, ObjectEvent, Sighting
-from edge_agent.tracking import Track, Tracking
+from edge_agent.publish.publishing import EventKind, ObjectEvent, Sighting
+from edge_agent.track.tracking import Track, Tracking
 from fovea.core.detections import Detections, ModelRef
 from fovea.core.frame import FrameId, ImageSize
 from fovea.core.labels import label_named

@@ -14,7 +14,7 @@ from rich.table import Table
 from fovea.core.errors import Malformed
 
 if TYPE_CHECKING:
-    from edge_agent.source import SourceSpec
+    from edge_agent.capture.source import SourceSpec
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Try cameras, and add them to a configuration."
@@ -42,9 +42,9 @@ def test(
     measure: Annotated[float, typer.Option(min=0, max=600, help="Seconds to count frames for.")] = 2.0,
 ) -> None:
     """Say what is found at an address, and save its first frame."""
-    from edge_agent.camera_trial import try_source
+    from edge_agent.capture.camera_trial import try_source
+    from edge_agent.capture.source import described, shown_url
     from edge_agent.clock import SystemClock
-    from edge_agent.source import described, shown_url
     from fovea.runtime.atomic_file import write_atomically
     from fovea.runtime.images import encode_jpeg, encode_png
 
@@ -75,8 +75,8 @@ def add(
     fps: Annotated[float, typer.Option(min=0.01, max=240, help="Frames per second looked at.")] = 5.0,
 ) -> None:
     """Append a camera to a configuration; comments in it stay, and it changes only if it is sound then."""
-    from edge_agent.config_edit import add_camera
-    from edge_agent.sources.url import SourceKind
+    from edge_agent.capture.config_edit import add_camera
+    from edge_agent.capture.sources.url import SourceKind
 
     spec = source_spec(url, username, password_file, 10.0)
     is_path = spec.kind is SourceKind.FILE and not spec.url.startswith("file://")
@@ -104,8 +104,8 @@ def add(
 @app.command("list")
 def list_command(config: Config) -> None:
     """Show the cameras of a configuration."""
+    from edge_agent.capture.sources.url import hide_secrets
     from edge_agent.config import load_config
-    from edge_agent.sources.url import hide_secrets
 
     table = Table("name", "address", "frames/s", "login", "masks", "zones")
     for camera in load_config(config).cameras:
@@ -123,8 +123,8 @@ def list_command(config: Config) -> None:
 
 def source_spec(url: str, username: str, password_file: Path | None, timeout_s: float) -> SourceSpec:
     """The source that the options of a command name; asks for the password where only a username is given."""
+    from edge_agent.capture.source import SourceSpec
     from edge_agent.secret_file import read_secret
-    from edge_agent.source import SourceSpec
 
     password: str | None = None
     if password_file is not None:

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from edge_agent.camera import Camera, CameraPhase, CameraSettings, DropCause
+from edge_agent.capture.camera import Camera, CameraPhase, CameraSettings, DropCause
+from edge_agent.capture.source import SourceSpec, open_source
 from edge_agent.clock import SystemClock
-from edge_agent.source import SourceSpec, open_source
 from fovea.core.errors import FoveaError, RejectedError
 from fovea.core.frame import checked_pixels
 

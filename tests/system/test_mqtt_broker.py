@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from edge_agent.label_names import LabelNames
-from edge_agent.messages import status_message
-from edge_agent.mqtt_publisher import MqttPublisher, client_id_of
-from edge_agent.mqtt_settings import MqttSettings, MqttTls
-from edge_agent.publishing import CameraCondition, CameraStatus, Feature, ObjectCounts
+from edge_agent.publish.label_names import LabelNames
+from edge_agent.publish.messages import status_message
+from edge_agent.publish.mqtt_publisher import MqttPublisher, client_id_of
+from edge_agent.publish.mqtt_settings import MqttSettings, MqttTls
+from edge_agent.publish.publishing import CameraCondition, CameraStatus, Feature, ObjectCounts
 from tests.broker_process import BrokerProcess, broker, free_port, running
 from tests.mqtt_listener import Listener, listening, wait_until
 from tests.published_values import NOON, some_event, some_result, some_track, some_tracking
@@ -150,9 +150,9 @@ def test_a_device_that_dies_is_offline_by_its_last_will(amqtt: BrokerProcess) ->
     with listening(amqtt.host, amqtt.port) as listener:
         program = (
             "import sys, time\n"
-            "from edge_agent.mqtt_publisher import MqttPublisher\n"
-            "from edge_agent.mqtt_settings import MqttSettings\n"
-            "from edge_agent.label_names import LabelNames\n"
+            "from edge_agent.publish.mqtt_publisher import MqttPublisher\n"
+            "from edge_agent.publish.mqtt_settings import MqttSettings\n"
+            "from edge_agent.publish.label_names import LabelNames\n"
             "publisher = MqttPublisher(MqttSettings('127.0.0.1', int(sys.argv[1])), 'box', ['gate'], LabelNames())\n"
             "publisher.start()\n"
             "time.sleep(60)\n"

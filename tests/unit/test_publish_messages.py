@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.clock_sync import is_clock_synced
-from edge_agent.label_names import LabelNames
-from edge_agent.messages import (
+from edge_agent.publish.clock_sync import is_clock_synced
+from edge_agent.publish.label_names import LabelNames
+from edge_agent.publish.messages import (
     event_message,
     health_message,
     read_command,
@@ -26,7 +26,7 @@ from edge_agent.messages import (
     status_message,
     to_json,
 )
-from edge_agent.publishing import CameraCondition, CameraStatus, EventKind, Feature
+from edge_agent.publish.publishing import CameraCondition, CameraStatus, EventKind, Feature
 from fovea.core.detections import Detections
 from fovea.core.errors import Malformed
 from fovea.core.frame import ImageSize

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.home_assistant import AnnouncedCamera, announcements
-from edge_agent.label_names import LabelNames
-from edge_agent.mqtt_publisher import MqttPublisher
-from edge_agent.mqtt_settings import MqttSettings, MqttTls
-from edge_agent.publishing import (
+from edge_agent.publish.home_assistant import AnnouncedCamera, announcements
+from edge_agent.publish.label_names import LabelNames
+from edge_agent.publish.mqtt_publisher import MqttPublisher
+from edge_agent.publish.mqtt_settings import MqttSettings, MqttTls
+from edge_agent.publish.publishing import (
     CameraCondition,
     CameraStatus,
     FanOut,
@@ -29,10 +29,10 @@ from edge_agent.publishing import (
     Publisher,
     Setting,
 )
+from edge_agent.publish.topics import Topics
+from edge_agent.publish.webhook import Webhook, WebhookSettings
 from edge_agent.secret_file import read_secret
-from edge_agent.topics import Topics
-from edge_agent.tracking import Tracking
-from edge_agent.webhook import Webhook, WebhookSettings
+from edge_agent.track.tracking import Tracking
 from fovea.core.errors import Malformed, NotFound
 from fovea.core.result import FrameResult
 from fovea.process.embedded_broker import main, run_broker

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.mqtt_publisher import client_id_of
-from edge_agent.publishing import Feature
-from edge_agent.topics import CommandTopic, Topics, topic_part
+from edge_agent.publish.mqtt_publisher import client_id_of
+from edge_agent.publish.publishing import Feature
+from edge_agent.publish.topics import CommandTopic, Topics, topic_part
 from fovea.core.errors import Malformed
 
 NAMES = st.one_of(st.text(min_size=1, max_size=400), st.text("a~%7E/+#$ é", min_size=1, max_size=120))

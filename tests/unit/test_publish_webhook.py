@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from edge_agent.publishing import ObjectEvent
-from edge_agent.webhook import Webhook, WebhookSettings
+from edge_agent.publish.publishing import ObjectEvent
+from edge_agent.publish.webhook import Webhook, WebhookSettings
 from fovea.core.errors import Malformed
 from tests.broker_process import free_port
 from tests.mqtt_listener import wait_until
@@ -130,7 +130,7 @@ def test_a_receiver_that_is_away_is_said_once_and_events_wait_for_it(
             wait_until(lambda: webhook.counts["webhook_delivered"] == 2)
             assert receiver.ids == ["a", "b"]
             assert webhook.is_connected
-    said = [record.getMessage() for record in caplog.records if record.name == "edge_agent.webhook"]
+    said = [record.getMessage() for record in caplog.records if record.name == "edge_agent.publish.webhook"]
     assert len(said) == 2 and "does not take events" in said[0] and "again" in said[1]
     assert "s3cret" not in caplog.text
 

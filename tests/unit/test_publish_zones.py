@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.label_names import LabelNames
-from edge_agent.publishing import EventKind, ObjectEvent
-from edge_agent.tracking import Track
-from edge_agent.zones import ObjectFilter, ObjectNews, ObjectSettings, ObjectWatch, Zone
+from edge_agent.publish.label_names import LabelNames
+from edge_agent.publish.publishing import EventKind, ObjectEvent
+from edge_agent.publish.zones import ObjectFilter, ObjectNews, ObjectSettings, ObjectWatch, Zone
+from edge_agent.track.tracking import Track
 from fovea.core.errors import Malformed
 from fovea.core.frame import ImageSize
 from fovea.core.labels import label_named

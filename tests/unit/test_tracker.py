@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from edge_agent.tracker import Box, Track, Tracker, TrackerSettings, Tracking
+from edge_agent.track.tracker import Box, Track, Tracker, TrackerSettings, Tracking
 from fovea.core.detections import Detections, ModelRef
 from fovea.core.errors import Malformed
 from fovea.core.frame import ImageSize

@@ -7,7 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.association import MOVED, SAME_MOMENT, best_pairs, class_factors, grown_overlaps, matches
+from edge_agent.track.association import (
+    MOVED,
+    SAME_MOMENT,
+    best_pairs,
+    class_factors,
+    grown_overlaps,
+    matches,
+)
 from fovea.core.geometry import iou_matrix
 
 NEAR_MISS = np.array([[0, 0, 10, 10]], np.float32), np.array([[11, 0, 21, 10]], np.float32)

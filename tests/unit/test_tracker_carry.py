@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_agent.tracker import Box, Tracker, TrackerSettings, Tracking
+from edge_agent.track.tracker import Box, Tracker, TrackerSettings, Tracking
 from fovea.core.detections import Detections, ModelRef
 from fovea.core.errors import Malformed
 from fovea.core.frame import ImageSize
