@@ -9,12 +9,14 @@ from rich.console import Console
 from rich.table import Table
 
 from edge_agent.board_check import BoardReport, check_board
+from fovea.cli.autotune import autotune_agent
 from fovea.core.errors import Malformed
 
 app = typer.Typer(
     add_completion=False,
     help="Run the camera agent, or check that this board can run a model.",
 )
+app.command("autotune")(autotune_agent)
 
 
 @app.callback(invoke_without_command=True)
