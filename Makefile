@@ -32,8 +32,9 @@ $(VENV)/.has-demo: $(LOCKS)/demo.txt pyproject.toml | $(BIN)/pip
 
 setup: $(VENV)/.has-dev  ## complete the environment for development and tests
 
-demo: $(VENV)/.has-demo  ## the street seen by the three bundled models, pictures and table in out/demo
-	$(call STEP,"the demo",$(BIN)/fovea demo --out out/demo)
+demo: $(VENV)/.has-demo  ## all tiers live, measured, and a report: out/demo (SOURCE=video.mp4 BUNDLES=dir: your own)
+	$(call STEP,"the demo",$(BIN)/fovea demo --out out/demo \
+	  $(if $(SOURCE),--source '$(SOURCE)') $(if $(BUNDLES),--bundles '$(BUNDLES)'))
 
 format: setup  ## rewrite the code in the project's format
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -1,33 +1,79 @@
-"""`fovea demo`: a first look at what the three models see."""
+"""`fovea demo`: all tiers on this machine, live, measured, and a report."""
 
 from __future__ import annotations
 
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import Annotated
 
 import typer
-from rich.box import SIMPLE
 from rich.console import Console
-from rich.table import Table
 
-from fovea.cli.street_demo import run_demo
+from fovea.core.errors import Cancelled, Malformed
 
-app = typer.Typer(add_completion=False, help="See the street through the three bundled models.")
+app = typer.Typer(add_completion=False, help="See all tiers at work on this machine, and measure them.")
 
 
 @app.callback(invoke_without_command=True)
 def demo(
-    out: Path = typer.Option(Path("out/demo"), help="Folder for the pictures."),
-    per_condition: int = typer.Option(4, min=1, max=12, help="Frames of each of the six conditions."),
+    out: Annotated[Path, typer.Option("--out", help="Folder for report.html, logs and figures.")] = Path(
+        "out/demo"
+    ),
+    seconds: Annotated[float, typer.Option(min=3, max=3600, help="How long the live part lasts.")] = 40.0,
+    frames: Annotated[
+        str, typer.Option(help="full: 216 test frames; small: 18, a quick look that proves nothing.")
+    ] = "full",
+    source: Annotated[
+        str, typer.Option(help="Your own footage: files, folders or addresses, several with commas between.")
+    ] = "",
+    bundles: Annotated[
+        str,
+        typer.Option(
+            help="Folder with agent.fovea, edge.fovea and cloud.fovea; the bundled ones if left out."
+        ),
+    ] = "",
+    asked: Annotated[
+        float, typer.Option(min=0.01, max=1, help="Share of frames that the agent may ask about.")
+    ] = 0.3,
 ) -> None:
-    """Render the street in six conditions, look at it as camera, edge and cloud, and show who finds what."""
-    console = Console()
-    looks = run_demo(out, per_condition, lambda step: console.print(f"[dim]{step} ...[/]"))
-    title = "objects found (right class, IoU >= 0.5), and ms per frame on one CPU thread"
-    table = Table(title=title, box=SIMPLE)
-    for heading in ("tier", "model", "found", "boxes on nothing", "ms"):
-        table.add_column(heading, justify="left" if heading in ("tier", "model") else "right", no_wrap=True)
-    for look in looks:
-        share = f"{look.found} of {look.objects} ({100 * look.found / max(look.objects, 1):.0f} %)"
-        table.add_row(look.tier, look.model, share, str(look.false_boxes), f"{look.median_ms:.1f}")
-    console.print(table)
-    console.print(f"pictures: {out / 'street.jpg'}")
+    """Run broker, cloud, edge and agent as processes, watch them live, measure each alone and all together."""
+    from fovea.cli.demo_frames import FULL, SMALL
+    from fovea.cli.demo_run import DemoOptions, run_demo
+    from fovea.cli.tier_plan import BUNDLED, TierPlan, find_bundles, named_cameras, street_cameras
+
+    if frames not in ("full", "small"):
+        raise Malformed(f"frames: expected full or small, got {frames!r}")
+    sources = [each.strip() for each in source.split(",") if each.strip()]
+    cameras = named_cameras(sources) if sources else street_cameras()
+    plan = TierPlan(
+        out / "run",
+        cameras,
+        find_bundles(Path(bundles)) if bundles else dict(BUNDLED),
+        asked_at_most=asked,
+    )
+    options = DemoOptions(
+        out,
+        seconds,
+        FULL if frames == "full" else SMALL,
+        plan,
+        is_own_footage=bool(sources),
+    )
+    with _ended_by_sigterm():
+        run_demo(options, Console())
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as Ctrl-C would, so that nothing that it started stays behind."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise Cancelled("told to stop")
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

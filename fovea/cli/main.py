@@ -33,6 +33,7 @@ GROUPS: dict[str, Group] = {
     "agent": Group("fovea.cli.agent", "Run the camera agent, or check that a board can run a model."),
     "bench": Group("fovea.cli.bench", "Measure the published figures on this machine."),
     "bundle": Group("fovea.cli.bundle", "Make, quantize, look into and verify model bundles."),
+    "calibrate": Group("fovea.cli.calibrate", "Compare and align models, and fit what a bundle carries."),
     "camera": Group("fovea.cli.camera", "Try cameras, and add them to a configuration."),
     "cases": Group("fovea.cli.cases", "Look at, export and migrate the cloud's hard cases."),
     "cloud": Group("fovea.cli.cloud", "Run the cloud: the large model, and the store of hard cases."),
