@@ -12,7 +12,7 @@ from fovea.serving.latency_model import LatencyModel
 
 _HEIGHT_WIDTH = (720, 1280)
 _TRIES = 3
-_LONG_S = 1.0
+_LONG_S = 2.0
 """When runs of one size have taken so long together, what they tell is enough."""
 
 

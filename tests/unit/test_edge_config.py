@@ -195,6 +195,20 @@ def test_a_first_run_and_a_busy_moment_are_not_taken_for_the_speed_of_the_device
     assert (latency.batch_s(1), latency.batch_s(4)) == (pytest.approx(0.1), pytest.approx(0.4))
 
 
+def test_a_slow_model_is_run_once_for_each_size_beside_the_first_run() -> None:
+    clock = FakeClock()
+
+    class Slow(FakeDetector):
+        def detect(self, frames: Sequence[ImageArray]) -> list[Inference]:
+            clock.advance(3.0 * len(frames))
+            return super().detect(frames)
+
+    slow = Slow()
+    latency = measured_latency(slow, 4, clock.monotonic_s)
+    assert slow.batch_sizes == [1, 1, 4]
+    assert latency.batch_s(4) == pytest.approx(12.0)
+
+
 def test_a_bundle_or_device_that_is_not_there_is_told_before_anything_listens(tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="nothing"):
         build(EdgeConfig(bundle=str(tmp_path / "nothing.fovea")))
