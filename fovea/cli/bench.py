@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -33,6 +34,12 @@ Clips = Annotated[int, typer.Option(min=0, max=24, help="Clips of each condition
 Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes side by side.")]
 Folder = Annotated[
     Path | None, typer.Option("--frames-folder", help="Keep the rendered frames here, for the next run too.")
+]
+VideoFolder = Annotated[
+    Path | None, typer.Option("--videos-folder", help="Keep the drawn videos here, for the next run too.")
+]
+WorkFolder = Annotated[
+    Path | None, typer.Option("--work-folder", help="Keep configurations and logs of the processes here.")
 ]
 
 
@@ -94,6 +101,33 @@ def quantize(
 
 
 @app.command()
+def latency(
+    json: JsonFile = None,
+    bundle: Annotated[str, typer.Option(help="What the server runs: a .fovea file, or zoo:NAME.")] = (
+        "zoo:street-student-int8"
+    ),
+    answers: Annotated[int, typer.Option(min=150, help="Answers to record.")] = 1500,
+    longest_s: Annotated[float, typer.Option(min=5, help="Record for so long at most.")] = 110.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of the load.")] = 0,
+    predictor: Annotated[
+        Path | None, typer.Option(help="Also write the better predictor here, as JSON.")
+    ] = None,
+) -> None:
+    """Error of an LSTM and of a running mean that foretell the latency of an edge server under load."""
+    from fovea.bench.latency import LatencySettings, run
+    from fovea.bench.latency_traces import LoadPlan
+
+    plan = LoadPlan(answers=answers, longest_s=longest_s, seed=seed)
+    with Console(stderr=True).status("starting an edge server") as status:
+        result = run(
+            LatencySettings(bundle, plan),
+            lambda done, every: status.update(f"recording under load: {done} of {every} answers"),
+            predictor,
+        )
+    _finish(result, json)
+
+
+@app.command()
 def real(
     data: Annotated[
         Path,
@@ -104,12 +138,53 @@ def real(
     images: Annotated[int, typer.Option(min=0, help="How many images; 0: all.")] = 0,
     threads: Annotated[int, typer.Option(min=1, max=64, help="Threads of each model.")] = 1,
 ) -> None:
-    """AP of public detectors on COCO val photographs, imported and run as ours."""
+    """AP of public detectors on COCO val photographs, imported and run as ours; with all of them also as tiers."""
     from fovea.bench.real import MODELS, run
 
     names = tuple(name.strip() for name in models.split(",") if name.strip()) or tuple(MODELS)
     with Console().status("reading") as status:
         result = run(data, names, images, threads, lambda step: status.update(step))
+    _finish(result, json)
+
+
+@app.command("frame-path")
+def frame_path(
+    json: JsonFile = None,
+    rounds: Annotated[int, typer.Option(min=1, max=100, help="How often the stacks take turns.")] = 5,
+    seconds: Annotated[float, typer.Option(min=0.5, help="Each stack in each round.")] = 8.0,
+    ultralytics: Annotated[
+        bool, typer.Option(help="Compare with Ultralytics, where it and torch are installed.")
+    ] = True,
+    cache: VideoFolder = None,
+    work: WorkFolder = None,
+) -> None:
+    """What the agent costs beside a bare loop and beside Ultralytics: processes on one core, one thread."""
+    from fovea.bench.frame_path import FramePathSettings, run
+
+    settings = FramePathSettings(rounds=rounds, seconds=seconds)
+    if not ultralytics:
+        settings = replace(settings, architecture=None)
+    with _folder(cache) as videos, _folder(work) as files, _steps() as note:
+        result = run(settings, videos, files, note)
+    _finish(result, json)
+
+
+@app.command()
+def cameras(
+    json: JsonFile = None,
+    count: Annotated[int, typer.Option("--cameras", min=1, max=256, help="How many.")] = 20,
+    fps: Annotated[float, typer.Option(min=0.1, max=60, help="Frames per second of each.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=1, help="How long it is measured.")] = 40.0,
+    workers: Workers = 2,
+    cache: VideoFolder = None,
+    work: WorkFolder = None,
+) -> None:
+    """CPU, memory and latency of one agent with many file streams, publishing to a real broker."""
+    from fovea.bench.cameras import CamerasSettings, run
+
+    settings = CamerasSettings(count, fps, seconds, workers=workers)
+    with _folder(cache) as videos, _folder(work) as files, _steps() as note:
+        result = run(settings, videos, files, note)
     _finish(result, json)
 
 
@@ -128,6 +203,13 @@ def _folder(given: Path | None) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="fovea-bench-") as folder:
         yield Path(folder)
+
+
+@contextmanager
+def _steps() -> Iterator[Callable[[str], None]]:
+    """Says each step as a line of its own: a run takes minutes, and may end in a log."""
+    console = Console(stderr=True)
+    yield lambda text: console.print(f"[dim]{text}[/]", highlight=False)
 
 
 @contextmanager

@@ -1,6 +1,6 @@
 """Several tiers on one machine as processes of their own: started in order, watched, stopped in reverse order.
 
-None outlives its starter: each child is tied to it by the kernel (`fovea.cli.tied_process`).
+None outlives its starter: each child is tied to it by the kernel (`fovea.process.tied_process`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Self
 
 from fovea.core.errors import BrokenError, Cancelled, DeadlineExceeded, Malformed, NotFound, Unavailable
+from fovea.process.tied_process import tied
 
-_TIED = Path(__file__).with_name("tied_process.py")
 _POLL_S = 0.1
 _LAST_LINES = 12
 _KEPT_LINES = 200
@@ -168,7 +168,7 @@ class _Running:
         self.lines: deque[str] = deque(maxlen=_KEPT_LINES)
         try:
             self.process = subprocess.Popen(
-                [sys.executable, "-I", str(_TIED), str(os.getpid()), *command.argv],
+                tied(command.argv),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,

@@ -173,7 +173,7 @@ def test_yolo_labels_become_boxes_in_pixels(tmp_path: Path) -> None:
 
 def test_every_bench_has_a_command_and_says_what_a_split_is() -> None:
     shown = re.sub(r"\x1b\[[0-9;]*m", "", CliRunner().invoke(app, ["--help"]).output)
-    for name in ("zoo", "sim", "quantize", "real"):
+    for name in ("zoo", "sim", "quantize", "real", "frame-path", "cameras"):
         assert re.search(rf"^\W*{name}\s", shown, re.MULTILINE), name
     with pytest.raises(Malformed, match="expected val or test, got 'train'"):
         CliRunner().invoke(app, ["zoo", "--split", "train"], catch_exceptions=False)

@@ -1,4 +1,4 @@
-"""Run as a script: becomes another program that the kernel ends when the process that started it ends.
+"""Ties a child process to its starter. Run as a script: becomes another program that the kernel ends when the process that started it ends.
 
     python -I tied_process.py PARENT_PID PROGRAM [ARGUMENT ...]
 
@@ -12,8 +12,14 @@ import ctypes
 import os
 import signal
 import sys
+from collections.abc import Sequence
 
 _PR_SET_PDEATHSIG = 1
+
+
+def tied(argv: Sequence[str]) -> list[str]:
+    """The command that runs the program `argv` tied to this process; `argv[0]` is the path of the program."""
+    return [sys.executable, "-I", __file__, str(os.getpid()), *argv]
 
 
 def main() -> None:
