@@ -1,4 +1,4 @@
-"""Processes that a benchmark measures: started on chosen cores, watched from outside, always ended, even when their starter is killed."""
+"""Processes that a benchmark measures: started on chosen cores, watched from outside, always ended."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Ties a child process to its starter. Run as a script: becomes another program that the kernel ends when the process that started it ends.
+"""Ties a child process to its starter: the kernel ends it when the starter ends.
+
+Run as a script it becomes another program:
 
     python -I tied_process.py PARENT_PID PROGRAM [ARGUMENT ...]
 
