@@ -29,7 +29,7 @@ from edge_agent.outage import OutageTeller
 from edge_agent.publish.label_names import LabelNames
 from edge_agent.publish.publishing import FanOut, Publisher
 from edge_agent.publish.zones import ObjectWatch
-from edge_agent.purse import GAIN_PRICE, RULES_PRICE, Purse
+from edge_agent.purse import Purse, purse_for
 from edge_agent.results_file import ResultsFile
 from edge_agent.stats import AgentStats
 from edge_agent.track.tracker import Tracker
@@ -38,7 +38,6 @@ from fovea.core.budget import Budget
 from fovea.core.gate import Gate, RuleGate
 from fovea.core.learned_gate import gate_from_json
 from fovea.core.ports import Clock, Detector
-from fovea.core.price import AskPrice
 from fovea.link.case_spool import CaseSpool
 from fovea.link.case_uploader import CaseUploader, UploaderSettings
 from fovea.link.link import Link, LinkState, LinkStatus, Listener
@@ -55,14 +54,15 @@ _DEVICE = "cpu"
 _JPEG_QUALITY = 90
 
 
-def build(config: AgentConfig, detector: Detector | None = None) -> BuiltAgent:
+def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | None = None) -> BuiltAgent:
     """Loads the model and makes everything ready; nothing is waited for but the disk. `detector`, which is then the
-    agent's own, takes the place of the bundle's.
+    agent's own, takes the place of the bundle's, and `clock` that of the machine's.
 
     Raises NotFound and Malformed (files that the configuration names), Incompatible, DetectorFailed (the model),
     Unavailable and BrokenError (the spool's folder).
     """
-    clock, boot_id, inbox, outage = SystemClock(), secrets.token_hex(6), Inbox(), OutageTeller()
+    clock = clock or SystemClock()
+    boot_id, inbox, outage = secrets.token_hex(6), Inbox(), OutageTeller()
     bundle = Bundle.open(bundle_path(config.bundle))
     names = LabelNames(bundle.manifest.label_set)
     publisher = FanOut(_publishers(config, names, bundle.manifest.labels))
@@ -190,7 +190,7 @@ def _judging(bundle: Bundle, config: AgentConfig) -> Judging:
 
 def _purse(config: AgentConfig, gate: Gate) -> Purse:
     budget = Budget(config.budget.asks_per_s, config.budget.bytes_per_s or math.inf, config.budget.burst_s)
-    return Purse(budget, AskPrice(RULES_PRICE if isinstance(gate, RuleGate) else GAIN_PRICE))
+    return purse_for(gate, budget)
 
 
 def _walk(config: CameraConfig, detector: Detector, judging: Judging, clock: Clock) -> FrameWalk:
@@ -210,7 +210,9 @@ def _uploader(
     if config is None or spool is None or escalation is None:
         return None
     pace = UploaderSettings(bytes_per_s=config.upload_bytes_per_s)
-    return CaseUploader(spool, escalation.link.deliver, pace, lambda: escalation.in_flight > 0)
+    uploader = CaseUploader(spool, escalation.link.deliver, pace, lambda: escalation.in_flight > 0)
+    escalation.link.listen(uploader.link_changed)
+    return uploader
 
 
 def _tell_camera(publisher: Publisher, inbox: Inbox, state: CameraState) -> None:

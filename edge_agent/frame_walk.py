@@ -117,9 +117,9 @@ class FrameWalk:
         if before is None or before.image_size != frame.size:
             return None
         begun_s = self._clock.monotonic_s()
-        detections = _standing(before).detections(self._detector.ref)
-        tracking = self._tracker.update(detections, frame.captured_mono_s)
+        tracking = self._tracker.still(frame.captured_mono_s)
         self._tracking = tracking
+        detections = _standing(tracking).detections(self._detector.ref)
         stage_ms["track"] = (self._clock.monotonic_s() - begun_s) * 1000
         return Walked(
             frame,
@@ -185,11 +185,7 @@ class FrameWalk:
 
 def _standing(tracking: Tracking) -> Tracking:
     """What is still there when nothing has moved since: the tracks that were seen, not those that were guessed."""
-    seen = (
-        track
-        for track in tracking.tracks
-        if track.tier is not Tier.AGENT or track.seen_mono_s >= tracking.at_mono_s
-    )
+    seen = (track for track in tracking.tracks if track.seen_mono_s >= tracking.at_mono_s)
     return replace(tracking, tracks=tuple(seen), vanished=(), ended=())
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -11,8 +12,11 @@ from prometheus_client.registry import Collector
 from edge_agent.observing import AnswerSeen, ErrandSeen, FrameSeen
 from edge_agent.stats import AgentFigures
 from fovea.core.detections import ModelRef
+from fovea.core.routing import Tier
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+_TIERS = {tier: tier.name.lower() for tier in Tier}
+_Family = TypeVar("_Family", Counter, Histogram)
 _DECIDE_SECONDS = (0.00002, 0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01)
 
 
@@ -22,6 +26,7 @@ class PrometheusMetrics:
 
     def __init__(self, model: ModelRef, device: str) -> None:
         self.registry = CollectorRegistry()
+        self._children: dict[tuple[object, tuple[str, ...]], Any] = {}
         self._frames = self._counter("fovea_frames", "Frames with an answer, by route.", "camera", "route")
         self._reasons = self._counter("fovea_reasons", "Why they went there.", "camera", "route", "reason")
         self._degraded = self._counter(
@@ -67,20 +72,20 @@ class PrometheusMetrics:
     def frame_seen(self, seen: FrameSeen) -> None:
         result = seen.result
         route = result.decision.route.value
-        self._frames.labels(seen.camera, route).inc()
+        self._child(self._frames, seen.camera, route).inc()
         for reason in result.decision.reasons:
-            self._reasons.labels(seen.camera, route, reason.value).inc()
+            self._child(self._reasons, seen.camera, route, reason.value).inc()
         if result.degraded is not None:
             self._degraded.labels(seen.camera, result.degraded).inc()
-        self._answers.labels(seen.camera, result.answered_by.name.lower()).inc()
-        self._latency_s.labels(seen.camera).observe(seen.latency_s)
+        self._child(self._answers, seen.camera, _TIERS[result.answered_by]).inc()
+        self._child(self._latency_s, seen.camera).observe(seen.latency_s)
         for stage, ms in result.stage_ms.items():
-            self._stage_s.labels(stage).observe(ms / 1000)
+            self._child(self._stage_s, stage).observe(ms / 1000)
         if seen.decide_cpu_s is not None:
             self._decide_s.observe(seen.decide_cpu_s)
 
     def answer_seen(self, seen: AnswerSeen) -> None:
-        tier = seen.result.answered_by.name.lower()
+        tier = _TIERS[seen.result.answered_by]
         self._answers.labels(seen.camera, tier).inc()
         self._upper_s.labels(tier).observe(seen.latency_s)
 
@@ -91,6 +96,14 @@ class PrometheusMetrics:
         self._errands.labels(seen.camera, seen.ending.value).inc()
         self._sent.labels(seen.camera).inc(seen.sent_bytes)
         self._question_s.labels(seen.ending.value).observe(seen.seconds)
+
+    def _child(self, family: _Family, *labels: str) -> _Family:
+        """`family.labels(...)`, found without its lock and its checks: several for each frame."""
+        key = (family, labels)
+        child: _Family | None = self._children.get(key)
+        if child is None:
+            child = self._children[key] = family.labels(*labels)
+        return child
 
     def _counter(self, name: str, about: str, *labels: str) -> Counter:
         return Counter(name, about, labels, registry=self.registry)

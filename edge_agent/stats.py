@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 
@@ -135,7 +135,7 @@ class AgentStats:
         self._cameras = {name: _CameraCounts() for name in cameras}
         self._decide_cpu = _Times()
         self._decide_wall = _Times()
-        self._stages: dict[str, _Times] = {}
+        self._stages: defaultdict[str, _Times] = defaultdict(_Times)
 
     @property
     def up_s(self) -> float:
@@ -154,11 +154,12 @@ class AgentStats:
             counts.seen_mono_s.append(self._clock.monotonic_s())
             counts.routes[result.decision.route] += 1
             counts.answers[result.answered_by] += 1
-            counts.reasons.update(result.decision.reasons)
+            for reason in result.decision.reasons:
+                counts.reasons[reason] += 1
             counts.latency.add(seen.latency_s * 1000)
             counts.degraded += result.degraded is not None
             for stage, ms in result.stage_ms.items():
-                self._stages.setdefault(stage, _Times()).add(ms)
+                self._stages[stage].add(ms)
             if seen.decide_cpu_s is not None:
                 self._decide_cpu.add(seen.decide_cpu_s * 1000)
             if seen.decide_wall_s is not None:

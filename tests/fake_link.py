@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from fovea.core.arrays import ImageArray
 from fovea.core.detections import Detections
@@ -54,6 +55,10 @@ class FakeLink:
         self._state = LinkState(status, self._state.since_mono_s + 1, reason)
         for listener in self._listeners:
             listener(self._state)
+
+    def now_says(self, reason: str) -> None:
+        """Another reason for the same status, of which nobody is told."""
+        self._state = replace(self._state, reason=reason)
 
     def listen(self, listener: Listener) -> None:
         self._listeners.append(listener)

@@ -20,6 +20,9 @@ _GROWN_PX = 3
 """Changes are grown by so much in the small picture, so that parts of one moving thing become one box."""
 _SPECK_PX = 2
 """Fewer changed pixels of the small picture than this are nothing."""
+_GROWTH = np.ones((_GROWN_PX, _GROWN_PX), np.uint8)
+_NO_BOXES = frozen_boxes("motion boxes_xyxy", np.empty((0, 4), np.float32))
+_MOST_16_BIT_NAMES = 2**15
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,33 +98,37 @@ class MotionGate:
             self._size = (size[0], size[1])
             return self._begin(small, at_mono_s)
         changed = self._changed(small)
-        share = float(np.count_nonzero(changed)) / changed.size
-        if share > self._settings.scene_share:
+        changed_px = int(np.count_nonzero(changed))
+        if changed_px > self._settings.scene_share * changed.size:
             return self._begin(small, at_mono_s)
         self._adapt(small, at_mono_s)
-        boxes, share = self._boxes(changed)
+        boxes, share = self._boxes(changed) if changed_px else (_NO_BOXES, 0.0)
         is_moving = share >= self._settings.least_share and len(boxes) > 0
         is_forced = not is_moving and self._is_look_due(at_mono_s)
         if is_moving or is_forced:
             self._looked_s = at_mono_s
-        return Motion(is_moving, share, frozen_boxes("motion boxes_xyxy", boxes), is_forced)
+        return Motion(is_moving, share, boxes, is_forced)
 
     def _begin(self, small: FloatArray, at_s: float) -> Motion:
         self._mean, self._seen_s, self._looked_s = small.copy(), at_s, at_s
-        return Motion(False, 0.0, frozen_boxes("motion boxes_xyxy", np.empty((0, 4), np.float32)), True)
+        return Motion(False, 0.0, _NO_BOXES, True)
 
     def _changed(self, small: FloatArray) -> ImageArray:
         """u8[h, w], 1 where a pixel differs by more than light and noise explain."""
         assert self._mean is not None
-        difference = small - self._mean
         # A cloud or a lamp moves all pixels; the middle one tells by how much, as long as most of the scene is still.
         gain = (_middle(small) + 8) / (_middle(self._mean) + 8)
-        scaled = np.abs(small - gain * self._mean)
-        difference = np.minimum(np.abs(difference - _middle(difference)), scaled)
+        difference = small - self._mean
+        difference -= _middle(difference)
+        np.abs(difference, out=difference)
+        scaled = gain * self._mean
+        np.subtract(small, scaled, out=scaled)
+        np.abs(scaled, out=scaled)
+        np.minimum(difference, scaled, out=difference)
         usual = _middle(difference)
         self._noise += _NOISE_SHARE * (usual - self._noise)
         step = max(self._settings.least_change, _NOISE_TO_STEP * max(self._noise, 0.0) * 1.48)
-        return np.asarray(difference > step, np.uint8)
+        return (difference > step).view(np.uint8)
 
     def _adapt(self, small: FloatArray, at_s: float) -> None:
         assert self._mean is not None
@@ -131,19 +138,19 @@ class MotionGate:
 
     def _boxes(self, changed: ImageArray) -> tuple[FloatArray, float]:
         """Boxes in px of the frame around what changed and is more than a speck, and their share of the frame."""
-        if not changed.any():
-            return np.empty((0, 4), np.float32), 0.0
-        grown = cv2.dilate(changed, np.ones((_GROWN_PX, _GROWN_PX), np.uint8))
-        count, names, stats, _ = cv2.connectedComponentsWithStats(grown, connectivity=8)
-        pixels_of = np.bincount(names[changed > 0], minlength=count)
+        grown = cv2.dilate(changed, _GROWTH)
+        count, names, stats, _ = cv2.connectedComponentsWithStats(
+            grown, connectivity=8, ltype=_names_type(grown)
+        )
+        pixels_of: list[int] = np.bincount(names[changed.view(bool)], minlength=count).tolist()
         keep = [part for part in range(1, count) if pixels_of[part] >= _SPECK_PX]
-        keep.sort(key=lambda part: -int(pixels_of[part]))
-        share = float(sum(int(pixels_of[part]) for part in keep)) / changed.size
+        keep.sort(key=lambda part: -pixels_of[part])
+        share = sum(pixels_of[part] for part in keep) / changed.size
         rows = stats[keep[:_LARGEST_BOXES], :4].astype(np.float32).reshape(-1, 4)
         (height, width), (rows_high, columns) = self._size, changed.shape
         scale = np.array([width / columns, height / rows_high] * 2, np.float32)
         corners = np.concatenate([rows[:, :2], rows[:, :2] + rows[:, 2:]], axis=1) * scale
-        return corners.astype(np.float32), share
+        return frozen_boxes("motion boxes_xyxy", corners), share
 
     def _is_look_due(self, at_s: float) -> bool:
         every_s = self._settings.forced_every_s
@@ -164,7 +171,16 @@ def _small_grey(pixels: ImageArray, width_px: int) -> FloatArray:
     return np.asarray(cv2.GaussianBlur(grey, (3, 3), 0), np.float32)
 
 
+def _names_type(grown: ImageArray) -> int:
+    """16 bits where they are enough for a name of each part: half the time."""
+    return cv2.CV_16U if grown.size < 4 * _MOST_16_BIT_NAMES else cv2.CV_32S
+
+
 def _middle(values: FloatArray) -> float:
     """The median of every fourth value, near enough and ten times as fast as numpy's."""
     some = values[::2, ::2].ravel()
-    return float(np.partition(some, some.size // 2)[some.size // 2])
+    if some.base is not None:  # a picture of one row or column: these are the values themselves
+        some = some.copy()
+    # In place: three times as fast as the function that gives a copy.
+    some.partition(some.size // 2)
+    return float(some[some.size // 2])

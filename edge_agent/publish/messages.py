@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from enum import Enum
+from json.encoder import encode_basestring
 from typing import Any
 
 from edge_agent.publish.label_names import LabelNames
@@ -23,14 +24,15 @@ SCHEMA = 1
 FASTEST_FPS = 240.0
 _LONGEST_COMMAND_BYTES = 64
 _TIERS = {tier: tier.name.lower() for tier in Tier}
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+_BOX = '"label":%s,"class_id":%d,"score":%.4f,"box_px":[%.2f,%.2f,%.2f,%.2f],"box":[%.6f,%.6f,%.6f,%.6f]'
 
 
 def to_json(value: object) -> bytes:
     """Compact UTF-8 JSON. What is not a finite number becomes null, what JSON does not know its text: never raises
     for the sake of a value, and never writes NaN."""
     try:
-        text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-        return text.encode()
+        return _ENCODER.encode(value).encode()
     except (TypeError, ValueError):  # UnicodeEncodeError (a lone surrogate in a name) is a ValueError
         return json.dumps(_plain(value), allow_nan=False, separators=(",", ":")).encode()
 
@@ -47,7 +49,7 @@ def result_message(
     seen = result.detections
     size = seen.image_size
     boxes = zip(seen.class_ids.tolist(), seen.scores.tolist(), seen.boxes_xyxy.tolist(), strict=True)
-    return to_json(
+    head = to_json(
         {
             "schema": SCHEMA,
             "device": device,
@@ -68,10 +70,13 @@ def result_message(
             "decision": _decision(result.decision),
             "degraded": result.degraded,
             "stage_ms": {stage: round(ms, 2) for stage, ms in result.stage_ms.items()},
-            "detections": [_box(names, class_id, score, box, size) for class_id, score, box in boxes],
-            "tracks": [_track(names, track, tracking.image_size) for track in tracking.tracks],
         }
     )
+    # Text from here on: of the many numbers of many boxes, objects for an encoder would cost five times as much.
+    detections = ",".join([f"{{{_box(names, *row, size)}}}" for row in boxes])
+    tracks = ",".join([_track(names, track, tracking.image_size) for track in tracking.tracks])
+    tail = f',"detections":[{detections}],"tracks":[{tracks}]}}'
+    return head[:-1] + tail.encode("utf-8", "replace")
 
 
 def event_message(device: str, event: ObjectEvent) -> bytes:
@@ -148,33 +153,31 @@ def _decision(decision: RouteDecision) -> dict[str, object]:
     }
 
 
-def _track(names: LabelNames, track: Track, size: ImageSize) -> dict[str, object]:
+def _track(names: LabelNames, track: Track, size: ImageSize) -> str:
     said = _box(names, track.class_id, track.score, track.box_xyxy, size)
-    return {"id": track.id, **said, "confirmed": track.is_confirmed, "tier": _TIERS[track.tier]}
+    confirmed = "true" if track.is_confirmed else "false"
+    return f'{{"id":{track.id},{said},"confirmed":{confirmed},"tier":"{_TIERS[track.tier]}"}}'
 
 
-def _box(
-    names: LabelNames, class_id: int, score: float, box_xyxy: Sequence[float], size: ImageSize
-) -> dict[str, object]:
+def _box(names: LabelNames, class_id: int, score: float, box_xyxy: Sequence[float], size: ImageSize) -> str:
+    """The fields of one box as JSON, without the braces."""
     x1, y1, x2, y2 = box_xyxy
-    return {
-        "label": names.name_of(class_id),
-        "class_id": class_id,
-        "score": round(score, 4),
-        "box_px": [round(x1, 2), round(y1, 2), round(x2, 2), round(y2, 2)],
-        "box": _share(box_xyxy, size),
-    }
+    label = encode_basestring(names.name_of(class_id))
+    shares = _share(box_xyxy, size)
+    if math.isfinite(x1 + y1 + x2 + y2 + score):
+        return _BOX % (label, class_id, score, x1, y1, x2, y2, *shares)
+    plain = {"class_id": class_id, "score": score, "box_px": [x1, y1, x2, y2], "box": shares}
+    return f'"label":{label},{to_json(plain)[1:-1].decode()}'
 
 
 def _share(box: Sequence[float], size: ImageSize) -> list[float]:
     """The box in 0..1 of width and height; what a tracker moved over the border is cut there."""
     x1, y1, x2, y2 = box
     wide, high = size.width, size.height
-    return [_cut(x1 / wide), _cut(y1 / high), _cut(x2 / wide), _cut(y2 / high)]
-
-
-def _cut(share: float) -> float:
-    return round(share, 6) if 0 <= share <= 1 else float(share > 1)
+    shares = [x1 / wide, y1 / high, x2 / wide, y2 / high]
+    if min(shares) >= 0 and max(shares) <= 1:
+        return shares
+    return [share if 0 <= share <= 1 else float(share > 1) for share in shares]
 
 
 def _sighting(seen: Sighting) -> dict[str, object]:
@@ -189,7 +192,7 @@ def _sighting(seen: Sighting) -> dict[str, object]:
         "start_time": _epoch(seen.started_at),
         "end_time": None if seen.ended_at is None else _epoch(seen.ended_at),
         "box": [round(side) for side in seen.box_xyxy],
-        "box_share": _share(seen.box_xyxy, seen.image_size),
+        "box_share": [round(share, 6) for share in _share(seen.box_xyxy, seen.image_size)],
         "area": round(max(0.0, x2 - x1) * max(0.0, y2 - y1)),
         "frame": {"width": seen.image_size.width, "height": seen.image_size.height},
         "current_zones": list(seen.zones),

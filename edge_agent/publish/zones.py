@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -125,20 +124,21 @@ class ObjectWatch:
         self._names = names
         self._settings = settings
         self._objects: dict[int, _Watched] = {}
-        self._counted: set[str] = set()
-        self._counted_in: set[tuple[str, str]] = {
-            (zone.name, label) for zone in settings.zones for label in zone.labels or ()
-        }
+        self._counted: list[str] = []
+        self._counted_in: list[tuple[str, str]] = sorted(
+            {(zone.name, label) for zone in settings.zones for label in zone.labels or ()}
+        )
 
     def look(self, tracking: Tracking, at: datetime, at_mono_s: float) -> ObjectNews:
         """Takes in what is followed after a frame (or a late answer); `at` (UTC) and `at_mono_s` are its time."""
+        confirmed = tracking.confirmed
         events = [
             event
-            for track in tracking.confirmed
+            for track in confirmed
             if (event := self._seen(track, tracking.image_size, at, at_mono_s)) is not None
         ]
         events.extend(self._ended(track.id, at) for track in tracking.ended if track.id in self._objects)
-        return ObjectNews(tuple(events), self._counts([track.id for track in tracking.confirmed]))
+        return ObjectNews(tuple(events), self._counts([track.id for track in confirmed]))
 
     def end_all(self, at: datetime) -> ObjectNews:
         """The camera stopped: everything ends, every count is 0."""
@@ -185,7 +185,9 @@ class ObjectWatch:
         box = track.box_xyxy
         x, y = (box[0] + box[2]) / 2 / size.width, box[3] / size.height
         # A box that reaches the lower border stands on it, not below it.
-        zones = tuple(zone.name for zone in self._settings.zones if zone.holds(label, x, min(y, 1.0 - 1e-9)))
+        zones = tuple(
+            [zone.name for zone in self._settings.zones if zone.holds(label, x, min(y, 1.0 - 1e-9))]
+        )
         entered = earlier.entered_zones if earlier else ()
         return Sighting(
             id=f"{self._id_prefix}-{track.id}",
@@ -204,14 +206,18 @@ class ObjectWatch:
 
     def _counts(self, in_view: Sequence[int]) -> ObjectCounts:
         now = [self._objects[track_id].now for track_id in in_view if track_id in self._objects]
-        by_label = Counter(seen.label for seen in now)
-        by_zone = Counter((zone, seen.label) for seen in now for zone in seen.zones)
-        self._counted |= by_label.keys()
-        self._counted_in |= by_zone.keys()
-        return ObjectCounts(
-            {label: by_label[label] for label in sorted(self._counted)},
-            {key: by_zone[key] for key in sorted(self._counted_in)},
-        )
+        by_label = dict.fromkeys(self._counted, 0)
+        by_zone = dict.fromkeys(self._counted_in, 0)
+        for seen in now:
+            by_label[seen.label] = by_label.get(seen.label, 0) + 1
+            for zone in seen.zones:
+                key = (zone, seen.label)
+                by_zone[key] = by_zone.get(key, 0) + 1
+        if len(by_label) > len(self._counted):
+            self._counted = sorted(by_label)
+        if len(by_zone) > len(self._counted_in):
+            self._counted_in = sorted(by_zone)
+        return ObjectCounts(by_label, by_zone)
 
 
 def _joined(entered: tuple[str, ...], zones: tuple[str, ...]) -> tuple[str, ...]:

@@ -32,8 +32,8 @@ class Followed:
     """
 
     __slots__ = (
-        "at_s", "box", "from_s", "gain", "hits", "id", "is_confirmed", "own_hits", "own_score", "own_seen_s", "past",
-        "seen_s", "speed", "started_s", "told_s", "told_score", "told_tier", "votes",
+        "_guessed", "_guessed_s", "at_s", "box", "gain", "hits", "id", "is_confirmed", "own_hits", "own_score",
+        "own_seen_s", "past", "seen_s", "speed", "started_s", "told_s", "told_score", "told_tier", "votes",
     )  # fmt: skip
 
     def __init__(self, track_id: int, box: Box, at_s: float) -> None:
@@ -52,11 +52,13 @@ class Followed:
         self.is_confirmed = False
         self.votes: dict[int, float] = {}
         self.past: deque[tuple[float, Box]] = deque([(at_s, box)])
+        self._guessed_s, self._guessed = at_s, box
 
     @property
     def class_id(self) -> int:
         """The class that most was said for."""
-        return max(self.votes, key=self.votes.__getitem__)
+        votes = self.votes
+        return next(iter(votes)) if len(votes) == 1 else max(votes, key=votes.__getitem__)
 
     def vote(self, class_id: int, score: float, tier: Tier) -> None:
         """One more opinion on the class; a higher tier counts more, and all fade as new ones come."""
@@ -69,7 +71,9 @@ class Followed:
         """Where it was, is or will be: between two looks on the line between them, else carried on; not clipped."""
         past = self.past
         if at_s >= self.at_s or len(past) == 1:
-            return self._guess(at_s)
+            if at_s != self._guessed_s:  # asked several times for each frame
+                self._guessed_s, self._guessed = at_s, self._guess(at_s)
+            return self._guessed
         if at_s <= past[0][0]:
             first_s, first = past[0]
             return _moved(first, self.speed, max(at_s - first_s, -_LONGEST_GUESS_S))
@@ -99,9 +103,16 @@ class Followed:
         self.at_s = at_s
         self.seen_s = max(self.seen_s, at_s)
         self.hits += 1
-        self.past.append((at_s, self.box))
-        while self.past[0][0] < at_s - memory_s:
-            self.past.popleft()
+        self._remember(memory_s)
+
+    def stand(self, since_s: float, at_s: float, score: float, memory_s: float) -> None:
+        """Takes in that nothing moved between `since_s` and `at_s`: it stays where it was, and its speed fades."""
+        self.box = self.box_at(since_s)
+        k = self.gain
+        self.speed = _moved(self.speed, self.speed, -6 / (k * (k + 1)))
+        self.at_s = self.seen_s = self.own_seen_s = at_s
+        self.own_score = score
+        self._remember(memory_s)
 
     def shift(self, off: Box, share: float) -> None:
         """Moves the box by a share of what an older look was off: sharper eyes say how it really lies."""
@@ -109,10 +120,13 @@ class Followed:
         if box[0] < box[2] and box[1] < box[3]:
             self.box = box
             self.past[-1] = (self.at_s, box)
+            self._guessed_s, self._guessed = self.at_s, box
 
     def score_at(self, at_s: float, told_half_life_s: float) -> tuple[float, Tier]:
         """How much it is believed in, and by whom: the stronger of the own, faded, and the told, aged."""
-        own = self.own_score * 0.5 ** ((at_s - self.own_seen_s) / _FADE_HALF_LIFE_S)
+        own = self.own_score
+        if own and at_s != self.own_seen_s:
+            own *= 0.5 ** ((at_s - self.own_seen_s) / _FADE_HALF_LIFE_S)
         if self.told_score > 0:
             told = self.told_score * 0.5 ** ((at_s - self.told_s) / told_half_life_s)
             if told > own:
@@ -138,6 +152,14 @@ class Followed:
             or (guess[3] >= size.height - near_y and speed_y > least_y)
         )
 
+    def _remember(self, memory_s: float) -> None:
+        past = self.past
+        past.append((self.at_s, self.box))
+        self._guessed_s, self._guessed = self.at_s, self.box
+        oldest_s = self.at_s - memory_s
+        while past[0][0] < oldest_s:
+            past.popleft()
+
     def _guess(self, at_s: float) -> Box:
         """The box carried on to `at_s`; it moves as a whole, and changes its size slowly."""
         passed_s = min(at_s - self.at_s, _LONGEST_GUESS_S)
@@ -155,6 +177,8 @@ class Followed:
 def clipped(box: Box, size: ImageSize) -> Box:
     """The part of a box that lies within the frame; of no area where there is none."""
     width, height = float(size.width), float(size.height)
+    if 0 <= box[0] <= box[2] <= width and 0 <= box[1] <= box[3] <= height:
+        return box
     x1, y1 = min(max(box[0], 0.0), width), min(max(box[1], 0.0), height)
     return (x1, y1, min(max(box[2], x1), width), min(max(box[3], y1), height))
 

@@ -6,9 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-import numpy as np
-
-from edge_agent.track.association import MOVED, SAME_MOMENT, Rounds, class_factors, matches
+from edge_agent.track.association import MOVED, SAME_MOMENT, covered_share, overlap_of, pairs_of
 from edge_agent.track.followed import Followed, clipped
 from edge_agent.track.tracker_settings import TrackerSettings as TrackerSettings
 from edge_agent.track.tracking import Box as Box
@@ -17,15 +15,14 @@ from edge_agent.track.tracking import Tracking as Tracking
 from fovea.core.detections import Detections
 from fovea.core.errors import Malformed
 from fovea.core.frame import ImageSize
-from fovea.core.geometry import iou_matrix
 from fovea.core.routing import Tier
 
 _SAME_THING = 0.5
 """Plain IoU from which two boxes of one frame are taken for one thing."""
 _HIDDEN_SHARE = 0.5
 """What is covered by a seen track to this share is hidden, not gone."""
-_OTHER_CLASS, _UNCONFIRMED = 0.7, 0.8
-"""What an overlap counts with a box of another class, and for a track seen only once."""
+_UNCONFIRMED = 0.8
+"""What an overlap counts for a track seen only once."""
 _TOLD_SHARE = 0.5
 """How far an older look by sharper eyes moves a box that the camera has seen since; 1 moves it all the way."""
 
@@ -55,15 +52,34 @@ class Tracker:
         ended = self._advance(at_mono_s, detections.image_size)
         boxes: list[Box] = list(map(tuple, detections.boxes_xyxy.tolist()))
         scores, class_ids = detections.scores.tolist(), detections.class_ids.tolist()
-        claimed = self._match(detections)
+        claimed = self._match(boxes, class_ids)
         for row, track in claimed.items():
             self._see(track, boxes[row], scores[row], class_ids[row])
         unclaimed = [row for row in range(len(boxes)) if row not in claimed]
-        for row in self._starting(detections, unclaimed, scores):
+        for row in self._starting(boxes, unclaimed, scores):
             track = self._start(boxes[row], self._at_s, class_ids[row], scores[row], Tier.AGENT)
             self._see_own(track, scores[row])
         ended += self._give_up()
         return self._tracking(ended)
+
+    def still(self, at_mono_s: float) -> Tracking:
+        """Takes in that a frame of the same size, captured at `at_mono_s`, shows what the one before it showed.
+
+        What was in view then, seen by the camera or told by a late answer, still is, at the same place; what was
+        missing already stays missing. No pause is too long for that. Raises Malformed as `update` does, and when
+        there was no frame yet.
+        """
+        if self._size is None:
+            raise Malformed("tracker: expected a frame before one that is still")
+        since_s = self._at_s
+        self._pass_time(at_mono_s)
+        half_life_s = self.settings.told_half_life_s
+        for track in self._alive:
+            score, tier = track.score_at(since_s, half_life_s)
+            is_told = tier is not Tier.AGENT and since_s - track.told_s <= half_life_s
+            if track.is_confirmed and (track.seen_s >= since_s or is_told):
+                track.stand(since_s, self._at_s, min(score, 1.0), self.settings.history_s)
+        return self._tracking(self._give_up())
 
     def carry(self, late: Detections, captured_mono_s: float, tier: Tier) -> Tracking:
         """Takes in what `tier` says about an older frame, captured at `captured_mono_s` on the same clock.
@@ -82,9 +98,10 @@ class Tracker:
             return self._tracking([])
         known = self._alive + [track for ended_s, track in self._gone if ended_s >= captured_s]
         alive_count = len(self._alive)
-        pairs = self._pairs(known, [track.box_at(captured_s) for track in known], late, SAME_MOMENT)
         boxes: list[Box] = list(map(tuple, late.boxes_xyxy.tolist()))
         scores, class_ids = late.scores.tolist(), late.class_ids.tolist()
+        places = [track.box_at(captured_s) for track in known]
+        pairs = pairs_of(_classes(known), places, boxes, class_ids, SAME_MOMENT)
         for row, place in pairs.items():
             if place < alive_count:
                 self._tell(known[place], boxes[row], captured_s)
@@ -107,38 +124,29 @@ class Tracker:
 
     def _advance(self, at_mono_s: float, size: ImageSize) -> list[Followed]:
         """Moves own time on to the new frame; the tracks that this ends."""
+        before_s, before = self._at_s, self._size
+        self._pass_time(at_mono_s)
+        self._size = size
+        is_pause = self._at_s - before_s > self.settings.lost_after_s
+        return self._end(self._alive) if before is not None and (is_pause or size != before) else []
+
+    def _pass_time(self, at_mono_s: float) -> None:
         if not math.isfinite(at_mono_s):
             raise Malformed(f"tracker at_mono_s: expected a finite number, got {at_mono_s}")
-        ended: list[Followed] = []
         at_s = at_mono_s + self._ahead_s
-        if self._size is None:
-            self._at_s = at_s
-        elif at_s < self._at_s:
+        if self._size is not None and at_s < self._at_s:
             self._ahead_s = self._at_s - at_mono_s
             at_s = self._at_s
-        if at_s - self._at_s > self.settings.lost_after_s or size != self._size:
-            ended = self._end(self._alive)
-        self._at_s, self._size = at_s, size
+        self._at_s = at_s
         oldest_s = at_s - self.settings.history_s
         while self._gone and self._gone[0][0] < oldest_s:
             self._gone.popleft()
-        return ended
 
-    def _match(self, detections: Detections) -> dict[int, Followed]:
+    def _match(self, boxes: Sequence[Box], class_ids: Sequence[int]) -> dict[int, Followed]:
         """Which row of the answer continues which track."""
         expected = [track.box_at(self._at_s) for track in self._alive]
-        pairs = self._pairs(self._alive, expected, detections, MOVED)
+        pairs = pairs_of(_classes(self._alive), expected, boxes, class_ids, MOVED)
         return {row: self._alive[place] for row, place in pairs.items()}
-
-    def _pairs(
-        self, tracks: Sequence[Followed], places: Sequence[Box], seen: Detections, rounds: Rounds
-    ) -> dict[int, int]:
-        """Row of `seen` -> index of its track, where the tracks should be at `places`."""
-        if not tracks or not len(seen):
-            return {}
-        factors = class_factors([track.class_id for track in tracks], seen.class_ids, _OTHER_CLASS)
-        factors *= np.array([1.0 if t.is_confirmed else _UNCONFIRMED for t in tracks], np.float32)[:, None]
-        return matches(np.array(places, np.float32), seen.boxes_xyxy, factors, rounds)
 
     def _see(self, track: Followed, box: Box, score: float, class_id: int) -> None:
         track.look(box, self._at_s, self.settings.history_s)
@@ -151,15 +159,15 @@ class Tracker:
         if track.own_hits >= self.settings.confirm_hits or track.told_score > 0:
             track.is_confirmed = True
 
-    def _starting(self, detections: Detections, unclaimed: list[int], scores: list[float]) -> list[int]:
+    def _starting(self, boxes: Sequence[Box], unclaimed: list[int], scores: list[float]) -> list[int]:
         """The rows that start a track: strong, and not a second box around a thing that is followed already."""
         strong = [row for row in unclaimed if scores[row] >= self.settings.start_score]
         room = self.settings.most_tracks - len(self._alive)
+        if not strong or room <= 0:
+            return []
         seen = [track.box for track in self._alive if track.seen_s >= self._at_s]
-        if strong and seen:
-            overlap = iou_matrix(detections.boxes_xyxy[strong], np.array(seen, np.float32)).max(axis=1)
-            strong = [row for row, most in zip(strong, overlap.tolist(), strict=True) if most < _SAME_THING]
-        return strong[: max(room, 0)]
+        strong = [row for row in strong if all(overlap_of(boxes[row], box) < _SAME_THING for box in seen)]
+        return strong[:room]
 
     def _start(self, box: Box, at_s: float, class_id: int, score: float, tier: Tier) -> Followed:
         track = Followed(self._new_id(), box, at_s)
@@ -222,12 +230,11 @@ class Tracker:
             return
         present = [track.box_at(self._at_s) for track in self._alive]
         for box, class_id, score in late:
-            if present:
-                overlap = iou_matrix(np.array([box], np.float32), np.array(present, np.float32))[0]
-                nearest = int(overlap.argmax())
-                if overlap[nearest] >= _SAME_THING:
-                    self._believe(self._alive[nearest], class_id, score, captured_s, tier)
-                    continue
+            overlaps = [overlap_of(box, other) for other in present]
+            most = max(overlaps, default=0.0)
+            if most >= _SAME_THING:
+                self._believe(self._alive[overlaps.index(most)], class_id, score, captured_s, tier)
+                continue
             track = self._start(box, captured_s, class_id, score, tier)
             self._believe(track, class_id, score, captured_s, tier)
             track.is_confirmed = self._at_s - captured_s <= self.settings.adopt_within_s
@@ -237,28 +244,40 @@ class Tracker:
         """What to tell now."""
         if self._size is None:
             raise Malformed("tracker: expected a frame before anything is carried")
+        now_s, coast_s, vanish_s = self._at_s, self.settings.coast_s, self.settings.vanish_s
         shown, vanished = [], []
-        seen = [track.box for track in self._alive if track.seen_s >= self._at_s]
         for track in self._alive:
-            unseen_s = self._at_s - track.seen_s
-            told = self._told(track)
-            told_s = self._at_s - track.told_s if track.told_score > 0 else math.inf
-            if unseen_s <= self.settings.coast_s or told_s <= self.settings.told_half_life_s:
-                shown.append(told)
-            if (
-                0 < unseen_s <= self.settings.vanish_s
-                and track.is_confirmed
-                and track.own_hits
-                and not track.is_leaving(track.box_at(self._at_s), self._size)
-                and not any(_covered(told.box_xyxy, other) >= _HIDDEN_SHARE for other in seen)
-            ):
-                vanished.append(told)
+            unseen_s = now_s - track.seen_s
+            is_shown = unseen_s <= coast_s or (
+                track.told_score > 0 and now_s - track.told_s <= self.settings.told_half_life_s
+            )
+            is_vanished = 0 < unseen_s <= vanish_s and track.is_confirmed and self._is_missed(track)
+            if is_shown or is_vanished:
+                told = self._told(track)
+                if is_shown:
+                    shown.append(told)
+                if is_vanished:
+                    vanished.append(told)
         return Tracking(
-            self._at_s - self._ahead_s,
+            now_s - self._ahead_s,
             self._size,
             tuple(shown),
             tuple(vanished),
             tuple(self._told(track) for track in ended),
+        )
+
+    def _is_missed(self, track: Followed) -> bool:
+        """The camera has seen it before, and it neither left by the border nor hides behind another."""
+        assert self._size is not None
+        if not track.own_hits:
+            return False
+        guess = track.box_at(self._at_s)
+        if track.is_leaving(guess, self._size):
+            return False
+        place = clipped(guess, self._size)
+        return not any(
+            other.seen_s >= self._at_s and covered_share(place, other.box) >= _HIDDEN_SHARE
+            for other in self._alive
         )
 
     def _told(self, track: Followed) -> Track:
@@ -277,9 +296,6 @@ class Tracker:
         )
 
 
-def _covered(box: Box, other: Box) -> float:
-    """The share of a box that another one covers."""
-    width = min(box[2], other[2]) - max(box[0], other[0])
-    height = min(box[3], other[3]) - max(box[1], other[1])
-    area = (box[2] - box[0]) * (box[3] - box[1])
-    return width * height / area if width > 0 and height > 0 and area > 0 else 0.0
+def _classes(tracks: Sequence[Followed]) -> list[tuple[int, float]]:
+    """The class of each, and how much an overlap with it counts."""
+    return [(track.class_id, 1.0 if track.is_confirmed else _UNCONFIRMED) for track in tracks]

@@ -16,18 +16,22 @@ def answer(
 
     Where a calibration maps two scores to the same float32, the raw scores decide, so it never changes the order.
     """
-    ids = np.array(candidates.labels.ids, np.int32)
-    calibrated = calibration.apply(candidates.class_scores, candidates.labels.ids)
     if not len(candidates):
         return Inference(Detections.empty(candidates.image_size, model), candidates)
+    ids = candidates.labels.ids
+    calibrated = calibration.apply(candidates.class_scores, ids)
     channels = calibrated.argmax(axis=1)
-    scores = calibrated[np.arange(len(calibrated)), channels]
-    raw = candidates.class_scores[np.arange(len(calibrated)), channels]
-    order = np.lexsort((-raw, -scores))
-    order = order[(scores[order] >= min_score) & (raw[order] > 0)]
+    every = np.arange(len(calibrated))
+    scores, raw = calibrated[every, channels], candidates.class_scores[every, channels]
+    order = np.flatnonzero((scores >= min_score) & (raw > 0))
+    order = order[np.lexsort((-raw[order], -scores[order]))]
     return Inference(
         Detections(
-            candidates.boxes_xyxy[order], scores[order], ids[channels[order]], candidates.image_size, model
+            candidates.boxes_xyxy[order],
+            scores[order],
+            np.array(ids, np.int32)[channels[order]],
+            candidates.image_size,
+            model,
         ),
         candidates,
     )

@@ -106,7 +106,7 @@ class Detections:
         boxes = frozen_boxes("detections boxes_xyxy", self.boxes_xyxy)
         scores = frozen_unit("detections scores", self.scores, (len(boxes),))
         class_ids = frozen_ints("detections class_ids", self.class_ids, (len(boxes),))
-        if class_ids.size and class_ids.min() < 0:
+        if np.count_nonzero(class_ids < 0):
             raise Malformed(f"detections class_ids: expected 0 or more, got {class_ids.min()}")
         object.__setattr__(self, "boxes_xyxy", boxes)
         object.__setattr__(self, "scores", scores)
@@ -118,11 +118,16 @@ class Detections:
     def above(self, score: float) -> Detections:
         """The boxes with this score or more."""
         kept = self.scores >= score
-        if kept.all():
+        if np.count_nonzero(kept) == len(kept):
             return self
-        return Detections(
-            self.boxes_xyxy[kept], self.scores[kept], self.class_ids[kept], self.image_size, self.model
-        )
+        part = object.__new__(Detections)  # of what was checked already, for every frame
+        for name in ("boxes_xyxy", "scores", "class_ids"):
+            array = getattr(self, name)[kept]
+            array.flags.writeable = False
+            object.__setattr__(part, name, array)
+        object.__setattr__(part, "image_size", self.image_size)
+        object.__setattr__(part, "model", self.model)
+        return part
 
     @classmethod
     def empty(cls, image_size: ImageSize, model: ModelRef) -> Detections:

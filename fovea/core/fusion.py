@@ -100,17 +100,16 @@ def _heads(boxes: np.ndarray, class_ids: np.ndarray, origin: np.ndarray, iou: fl
     overlaps = iou_matrix(boxes, boxes)
     near = (overlaps > iou) & (class_ids[:, None] == class_ids[None, :])
     heads = np.arange(len(boxes))
-    sources_of = [{source} for source in origin.tolist()]
+    is_head = np.ones(len(boxes), bool)
+    # has_source[k, row]: the cluster that `row` heads has a box of source k.
+    has_source = origin[None, :] == np.arange(origin.max(initial=-1) + 1)[:, None]
     # Most boxes have no other near them: only those that have one are walked in order.
     for row in np.flatnonzero(np.tril(near, k=-1).any(axis=1)).tolist():
-        fitting = [
-            head
-            for head in np.flatnonzero(near[row, :row]).tolist()
-            if heads[head] == head and origin[row] not in sources_of[head]
-        ]
-        if fitting:
-            heads[row] = fitting[int(overlaps[row, fitting].argmax())]
-            sources_of[heads[row]].add(int(origin[row]))
+        fitting = np.flatnonzero(near[row, :row] & is_head[:row] & ~has_source[origin[row], :row])
+        if len(fitting):
+            head = fitting[int(overlaps[row, fitting].argmax())]
+            heads[row], is_head[row] = head, False
+            has_source[origin[row], head] = True
     return heads
 
 

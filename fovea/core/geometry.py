@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from fovea.core.errors import Malformed
 from fovea.core.frame import ImageSize
 
 _STRIP = 128
+_FEW_BOXES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,18 +86,46 @@ def nms_pairs(
     rows, channels = np.nonzero(class_scores >= settings.min_score)
     scores = class_scores[rows, channels]
     order = np.argsort(-scores, kind="stable")[: settings.max_pairs]
-    rows, channels, scores = rows[order], channels[order], scores[order]
-    keep = _greedy(boxes_xyxy[rows], channels, settings.iou)
-    rows, channels, scores = rows[keep], channels[keep], scores[keep]
-
-    kept_rows, first = np.unique(rows, return_index=True)
-    kept_rows = kept_rows[np.argsort(first, kind="stable")][: settings.max_boxes]
-    place = np.full(len(boxes_xyxy), -1, np.intp)
-    place[kept_rows] = np.arange(len(kept_rows))
-    inside = place[rows] >= 0
+    rows, channels = rows[order], channels[order]
+    # Plain Python around the tables: for the few hundred pairs of a frame it takes less time than sorting them apart.
+    rows_of: list[int] = rows.tolist()
+    number: dict[int, int] = {}
+    numbers = [number.setdefault(row, len(number)) for row in rows_of]
+    if len(number) <= _FEW_BOXES:
+        kept = _greedy_among_few(boxes_xyxy[list(number)], numbers, channels.tolist(), settings.iou)
+    else:
+        kept = np.flatnonzero(_greedy(boxes_xyxy[rows], channels, settings.iou)).tolist()
+    place: dict[int, int] = {}
+    inside, places = [], []
+    for pair in kept:
+        at = place.setdefault(rows_of[pair], len(place))
+        if at < settings.max_boxes:
+            inside.append(pair)
+            places.append(at)
+    kept_rows = np.array(list(place)[: settings.max_boxes], np.intp)
     kept_scores = np.zeros((len(kept_rows), class_scores.shape[1]), np.float32)
-    kept_scores[place[rows[inside]], channels[inside]] = scores[inside]
+    kept_scores[places, channels[inside]] = class_scores[rows[inside], channels[inside]]
     return kept_rows, kept_scores
+
+
+def _greedy_among_few(
+    boxes_xyxy: FloatArray, rows: Sequence[int], channels: Sequence[int], iou: float
+) -> list[int]:
+    """The pairs that `_greedy` keeps, for the pairs (`rows` of f32[N, 4], channel), best first: one table of boxes
+    serves all classes, and a row of it is one whole number with a bit for each box."""
+    rivals = np.packbits(iou_matrix(boxes_xyxy, boxes_xyxy) > iou, axis=1, bitorder="little")
+    width, packed = rivals.shape[1], rivals.tobytes()
+    rivals_of = [
+        int.from_bytes(packed[start : start + width], "little") for start in range(0, len(packed), width or 1)
+    ]
+    beaten: dict[int, int] = {}
+    kept = []
+    for pair, (row, channel) in enumerate(zip(rows, channels, strict=True)):
+        bits = beaten.get(channel, 0)
+        if not bits >> row & 1:
+            kept.append(pair)
+            beaten[channel] = bits | rivals_of[row]
+    return kept
 
 
 def _greedy(boxes_xyxy: FloatArray, channels: NDArray[np.intp], iou: float) -> NDArray[np.bool_]:

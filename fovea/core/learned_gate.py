@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fovea.core.arrays import FloatArray, IntArray
 from fovea.core.errors import Malformed
@@ -22,6 +23,10 @@ from fovea.core.routing import Reason
 from fovea.core.scores import PlattCurve
 
 GATE_FORMAT = 1
+
+_MOST_LEAVES = 64
+_MOST_LEVELS = 64
+_ALL_LEAVES = (1 << _MOST_LEAVES) - 1
 
 
 class Regressor(Protocol):
@@ -49,6 +54,7 @@ class Trees:
     slopes: FloatArray
     bias: float
     depth: int
+    _table: _Table | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         shape = self.feature.shape
@@ -67,8 +73,14 @@ class Trees:
             np.isfinite(self.value).all() and np.isfinite(self.threshold).all() and math.isfinite(self.bias)
         ):
             raise Malformed("gate trees: expected finite values and thresholds")
+        object.__setattr__(self, "_table", _table(self))
 
     def apply(self, x: FloatArray) -> float:
+        leaves = self._walked(x) if self._table is None else self._table.leaves(x)
+        return float(np.add.reduce(leaves) + np.dot(self.slopes, x)) + self.bias
+
+    def _walked(self, x: FloatArray) -> FloatArray:
+        """f32[T]: the value of the leaf that each tree ends in, node by node."""
         trees = np.arange(len(self.feature))
         node = np.zeros(len(self.feature), np.int32)
         for _ in range(self.depth):
@@ -76,7 +88,78 @@ class Trees:
             goes_left = x[feature] <= self.threshold[trees, node]
             onward = np.where(goes_left, self.left[trees, node], self.right[trees, node])
             node = np.where(feature < 0, node, onward)
-        return float(self.value[trees, node].sum() + self.slopes @ x) + self.bias
+        values: FloatArray = self.value[trees, node]
+        return values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    """Trees of at most 64 leaves without a walk, after QuickScorer (Lucchese et al. 2015): all I tests of all T trees
+    at once, and for each test that fails the leaves that are out of reach then; the first leaf left is the one.
+
+    feature i[I, T], threshold f32[I, T], reachable u8 to u64[I, T] (a bit for each of L leaves), value f32[T * L],
+    first i[T]: where those of each tree begin
+    """
+
+    feature: NDArray[np.intp]
+    threshold: FloatArray
+    reachable: NDArray[np.unsignedinteger]
+    value: FloatArray
+    first: NDArray[np.intp]
+
+    def leaves(self, x: FloatArray) -> FloatArray:
+        """f32[T], as `Trees._walked` gives it."""
+        holds = -(x.take(self.feature) <= self.threshold).astype(
+            self.reachable.dtype
+        )  # all bits where it does
+        reached = np.bitwise_and.reduce(holds | self.reachable, axis=0)
+        values: FloatArray = self.value.take(self.first + np.bitwise_count(~reached & (reached - 1)))
+        return values
+
+
+def _table(trees: Trees) -> _Table | None:
+    """None where a tree has more leaves than bits, and where none has a test."""
+    tests: list[list[tuple[int, float, int]]] = []
+    values: list[list[float]] = []
+    for tree in range(len(trees.feature)):
+        tests.append([])
+        values.append([])
+        if trees.depth > _MOST_LEVELS or not _flatten(trees, tree, 0, trees.depth, tests[-1], values[-1]):
+            return None
+    if not any(tests):
+        return None
+    most_tests, most_leaves = max(map(len, tests)), max(map(len, values))
+    bits: type[np.unsignedinteger] = next(
+        kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if most_leaves <= np.iinfo(kind).bits
+    )
+    every = int(np.iinfo(bits).max)
+    always = (0, math.inf, every)
+    rows = [[*each, *[always] * (most_tests - len(each))] for each in tests]
+    padded = [[*each, *[0.0] * (most_leaves - len(each))] for each in values]
+    return _Table(
+        np.array([[test[0] for test in row] for row in rows], np.intp).reshape(-1, most_tests).T.copy(),
+        np.array([[test[1] for test in row] for row in rows], np.float32).reshape(-1, most_tests).T.copy(),
+        np.array([[test[2] & every for test in row] for row in rows], bits).reshape(-1, most_tests).T.copy(),
+        np.array(padded, np.float32).ravel(),
+        np.arange(len(rows), dtype=np.intp) * most_leaves,
+    )
+
+
+def _flatten(
+    trees: Trees, tree: int, node: int, levels: int, tests: list[tuple[int, float, int]], values: list[float]
+) -> bool:
+    """Adds the tests and, from left to right, the leaves below a node; False when they are too many."""
+    feature = int(trees.feature[tree, node])
+    if feature < 0 or levels == 0:
+        values.append(float(trees.value[tree, node]))
+        return len(values) <= _MOST_LEAVES
+    first, place = len(values), len(tests)
+    tests.append((feature, float(trees.threshold[tree, node]), 0))
+    if not _flatten(trees, tree, int(trees.left[tree, node]), levels - 1, tests, values):
+        return False
+    out_of_reach = (1 << len(values)) - (1 << first)
+    tests[place] = (*tests[place][:2], _ALL_LEAVES & ~out_of_reach)
+    return _flatten(trees, tree, int(trees.right[tree, node]), levels - 1, tests, values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -110,14 +193,32 @@ class Perceptron:
         return float((hidden @ weights + offsets)[0])
 
 
+@dataclass(frozen=True, slots=True)
+class StartPrice:
+    """What a question has to promise to begin with (`fovea.core.price` moves it from there): gain per byte, and how
+    many bytes a question usually has. Both above 0. The usual values are of street frames at quality 90."""
+
+    gain_per_byte: float = 6e-7
+    ask_bytes: float = 120_000.0
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            if not 0 < getattr(self, name) < math.inf:
+                raise Malformed(
+                    f"gate price {name}: expected a finite number above 0, got {getattr(self, name)}"
+                )
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class LearnedGate:
     """The gate that a bundle carries. `asks` gives a logit that `ask_curve` makes a probability; `gain` the expected
-    gain in AP of the set per frame asked (see `calibration.reward`). A hand-set gate names the reasons."""
+    gain in AP of the set per frame asked (see `calibration.reward`); `price` is what asking costs to begin with. A
+    hand-set gate names the reasons."""
 
     asks: Regressor
     ask_curve: PlattCurve
     gain: Regressor
+    price: StartPrice = StartPrice()
     wording: RuleGate = field(default_factory=RuleGate)
 
     def judge(self, features: FrameFeatures) -> Opinion:
@@ -138,6 +239,7 @@ def gate_to_json(gate: LearnedGate) -> dict[str, Any]:
         "format": GATE_FORMAT, "features": list(FEATURE_NAMES),
         "asks": _regressor_to_json(gate.asks), "gain": _regressor_to_json(gate.gain),
         "ask_curve": {"slope": gate.ask_curve.slope, "offset": gate.ask_curve.offset},
+        "price": {"gain_per_byte": gate.price.gain_per_byte, "ask_bytes": gate.price.ask_bytes},
     }  # fmt: skip
 
 
@@ -149,9 +251,14 @@ def gate_from_json(data: Mapping[str, Any]) -> LearnedGate:
         raise Malformed("gate: was fitted on other features than this version looks at; fit it again")
     try:
         curve = PlattCurve(float(data["ask_curve"]["slope"]), float(data["ask_curve"]["offset"]))
-        return LearnedGate(_regressor_from_json(data["asks"]), curve, _regressor_from_json(data["gain"]))
+        price = StartPrice(float(data["price"]["gain_per_byte"]), float(data["price"]["ask_bytes"]))
+        return LearnedGate(
+            _regressor_from_json(data["asks"]), curve, _regressor_from_json(data["gain"]), price
+        )
     except (KeyError, TypeError, ValueError) as error:
-        raise Malformed(f"gate: expected asks, gain and ask_curve, got something else ({error})") from error
+        raise Malformed(
+            f"gate: expected asks, gain, ask_curve and price, got something else ({error})"
+        ) from error
 
 
 def _regressor_to_json(regressor: Regressor) -> dict[str, Any]:

@@ -7,11 +7,13 @@ a class); scores closer than float32 can tell after the map become equal, never 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fovea.core.arrays import FloatArray, frozen_floats
 from fovea.core.errors import Malformed
@@ -41,9 +43,15 @@ class PlattCurve:
             raise Malformed(f"platt curve: expected a finite slope above 0, got {self.slope}, {self.offset}")
 
     def apply(self, scores: FloatArray) -> FloatArray:
-        inside = np.clip(scores.astype(np.float64), _LOWEST, _HIGHEST)
-        logits = self.slope * (np.log(inside) - np.log1p(-inside)) + self.offset
-        return (1 / (1 + np.exp(-np.maximum(logits, -_LARGEST_EXPONENT)))).astype(np.float32)
+        return _platt(scores, self.slope, self.offset)
+
+
+def _platt(scores: FloatArray, slope: _Numbers, offset: _Numbers) -> FloatArray:
+    """One curve for all scores, or one for each column."""
+    inside = scores.astype(np.float64)
+    np.clip(inside, _LOWEST, _HIGHEST, out=inside)
+    logits = slope * (np.log(inside) - np.log1p(-inside)) + offset
+    return (1 / (1 + np.exp(-np.maximum(logits, -_LARGEST_EXPONENT)))).astype(np.float32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,6 +81,7 @@ class ScoreCalibration:
 
     fallback: ScoreCurve
     by_class: Mapping[int, ScoreCurve] = field(default_factory=dict)
+    _plans: dict[tuple[int, ...], _Plan] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "by_class", dict(self.by_class))
@@ -91,9 +100,38 @@ class ScoreCalibration:
             raise Malformed(
                 f"score calibration: expected scores (N, {len(class_ids)}), got {class_scores.shape}"
             )
-        calibrated = np.array(self.fallback.apply(class_scores))
-        for channel, class_id in enumerate(class_ids):
-            if class_id in self.by_class:
-                calibrated[:, channel] = self.by_class[class_id].apply(class_scores[:, channel])
+        plan = self._plans.get(class_ids)
+        if plan is None:
+            plan = self._plans[class_ids] = _plan(self, class_ids)
+        calibrated = np.empty(class_scores.shape, np.float32)
+        for channels, curve in plan:
+            calibrated[:, channels] = curve(class_scores[:, channels])
         calibrated[class_scores <= 0] = 0
         return calibrated
+
+
+_Numbers = float | NDArray[np.float64]
+_Channels = int | slice | NDArray[np.intp]
+_Plan = tuple[tuple[_Channels, Callable[[FloatArray], FloatArray]], ...]
+
+
+def _plan(calibration: ScoreCalibration, class_ids: tuple[int, ...]) -> _Plan:
+    """Which channels go through which map: all Platt curves at once, each other curve once."""
+    curves = [calibration.by_class.get(class_id, calibration.fallback) for class_id in class_ids]
+    plan: list[tuple[_Channels, Callable[[FloatArray], FloatArray]]] = []
+    platt = [channel for channel, curve in enumerate(curves) if isinstance(curve, PlattCurve)]
+    if platt:
+        slopes = np.array([curve.slope for curve in curves if isinstance(curve, PlattCurve)])
+        offsets = np.array([curve.offset for curve in curves if isinstance(curve, PlattCurve)])
+        plan.append((_run(platt), partial(_platt, slope=slopes, offset=offsets)))
+    others = {id(curve): curve for curve in curves if not isinstance(curve, PlattCurve)}
+    for curve in others.values():
+        channels = [channel for channel, each in enumerate(curves) if each is curve]
+        plan.append((_run(channels), curve.apply))
+    return tuple(plan)
+
+
+def _run(channels: list[int]) -> _Channels:
+    """A slice where they follow one another: no copy is made then."""
+    first, last = channels[0], channels[-1]
+    return slice(first, last + 1) if len(channels) == last + 1 - first else np.array(channels, np.intp)

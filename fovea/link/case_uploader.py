@@ -22,6 +22,7 @@ from fovea.core.errors import (
 )
 from fovea.core.hard_case import HardCase
 from fovea.link.case_spool import CaseSpool
+from fovea.link.link import LinkState, LinkStatus
 from protos.calls import DeliveryReceipt
 
 _log = logging.getLogger(__name__)
@@ -95,8 +96,10 @@ class CaseUploader:
         self._stop = threading.Event()
         self._next_mono_s = 0.0
         self._pause_s = settings.first_pause_s
+        self._is_backing_off = False
         self._late_in_a_row = 0
         self._tries: dict[str, int] = {}
+        self._is_turned_away = False
         self._thread = threading.Thread(target=self._run, name="case uploader", daemon=True)
 
     @property
@@ -114,6 +117,12 @@ class CaseUploader:
         self._has_work.set()
         if self._thread.is_alive():
             self._thread.join(timeout_s)
+
+    def link_changed(self, state: LinkState) -> None:
+        """For `Link.listen`: whoever is there again is not kept waiting by the pauses after failures of before."""
+        if state.status is LinkStatus.UP and self._is_backing_off:
+            self._pause_s = self._settings.first_pause_s
+            self._next_mono_s = 0.0
 
     def _run(self) -> None:
         while not self._stop.is_set():
@@ -159,8 +168,11 @@ class CaseUploader:
             self._failed_with_it(case, error)
         except BrokenError as error:
             self._failed_with_it(case, error)
-        except (RetryableError, NotAllowed, Incompatible, Cancelled) as error:
-            # The last three are about the two of us, not about this case: a person will mend it.
+        except (NotAllowed, Incompatible) as error:
+            # About the two of us, not about this case: a person has to mend it, so a person has to hear of it.
+            self._say_turned_away(error)
+            self._failed(case, error)
+        except (RetryableError, Cancelled) as error:
             self._failed(case, error)
         except RejectedError as error:
             _log.warning("case %s is refused and set aside: %s", case.id, error)
@@ -174,8 +186,12 @@ class CaseUploader:
             self._failed(case, Incompatible(f"a receipt for {receipt.id}, which was not sent"))
             return
         self._spool.mark_delivered(case.id)
+        if self._is_turned_away:
+            self._is_turned_away = False
+            _log.info("the tier above takes cases again")
         self._tries.pop(case.id, None)
         self._late_in_a_row = 0
+        self._is_backing_off = False
         self._pause_s = self._settings.first_pause_s
         self._next_mono_s = begun_s + len(case.jpeg) / self._settings.bytes_per_s
         counts = self._counts
@@ -185,6 +201,16 @@ class CaseUploader:
             known_already=counts.known_already + (not receipt.is_new),
             sent_bytes=counts.sent_bytes + len(case.jpeg),
         )
+
+    def _say_turned_away(self, error: FoveaError) -> None:
+        """Once, until a case is taken: the counts hold the rest."""
+        if not self._is_turned_away:
+            self._is_turned_away = True
+            _log.warning(
+                "the tier above takes no cases from here, they are kept and offered again: %s "
+                "(an edge takes them when its configuration says cloud.spool)",
+                error,
+            )
 
     def _failed_with_it(self, case: HardCase, error: FoveaError) -> None:
         """It may be this case at which the tier above fails."""
@@ -197,5 +223,6 @@ class CaseUploader:
         self._back_off(error.retry_after_s if isinstance(error, Overloaded) else None)
 
     def _back_off(self, at_least_s: float | None) -> None:
+        self._is_backing_off = True
         self._next_mono_s = time.monotonic() + max(self._pause_s, at_least_s or 0.0)
         self._pause_s = min(self._pause_s * 2, self._settings.longest_pause_s)

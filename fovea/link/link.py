@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Protocol
 
@@ -105,9 +105,12 @@ class StateKeeper:
         self._missed_calls += 1
 
     def now_is(self, status: LinkStatus, reason: str, now_mono_s: float) -> LinkState | None:
-        """The new state when `status` is another one than before, else None."""
+        """The new state when `status` is another one than before, else None: nobody is told about another reason for
+        the same status, but it shows in `state`."""
         before = self._state.status
         if status is before:
+            if reason != self._state.reason:
+                self._state = replace(self._state, reason=reason)
             return None
         if before is LinkStatus.UP:
             self._not_up_since_mono_s = now_mono_s

@@ -40,8 +40,12 @@ class Upstreams:
 
     @property
     def state(self) -> LinkState:
+        """Of all together; the reason is the newest of each, for a link that stays down tells nobody of a new one."""
         with self._lock:
-            return self._keeper.state
+            state = self._keeper.state
+        if state.status is LinkStatus.UP:
+            return state
+        return replace(state, reason=_reasons([link.state for link in self._links]))
 
     @property
     def may_ask(self) -> bool:

@@ -40,9 +40,9 @@ class Preprocessor:
         return self._buffer[: len(frames)], boxes
 
     def _fill_one(self, row: int, pixels: ImageArray, flipped: bool) -> Letterbox:
-        letterbox = Letterbox.fit(size_of(pixels), self._spec.size, self._spec.placement)
-        target = self._buffer[row]
-        if self._padded_for[row] != letterbox:
+        letterbox, target, size = self._padded_for[row], self._buffer[row], size_of(pixels)
+        if letterbox is None or letterbox.frame != size:
+            letterbox = Letterbox.fit(size, self._spec.size, self._spec.placement)
             self._pad(target)
             self._padded_for[row] = letterbox
         resized = resize(pixels, letterbox.resized)

@@ -253,36 +253,6 @@ def test_a_camera_that_never_answers_is_no_hang_and_does_not_hold_up_the_end(tmp
             assert agent.process.returncode == 0
 
 
-def test_killed_in_the_midst_of_it_its_cases_are_whole(street: Path, tmp_path: Path) -> None:
-    """With nobody above, so that every case stays here."""
-    file = write_config(
-        tmp_path,
-        {"url": str(street), "loop": True, "realtime": False, "motion": {"enabled": False}},
-        gate=ASKS_ALWAYS,
-        budget={"asks_per_s": 1000.0},
-        spool={"folder": "spool", "min_free_bytes": 0},
-        stats_file="stats.json",
-    )
-
-    def kept() -> int:
-        with suppress(OSError, ValueError):
-            return int(json.loads((tmp_path / "stats.json").read_text())["spool"]["kept"])
-        return 0
-
-    with running((FOVEA, "agent", "--config", file)) as agent:
-        number = until(lambda: kept() >= 3 and kept(), "cases")
-        agent.process.kill()
-        agent.end()
-    spool = CaseSpool.open(tmp_path / "spool")
-    try:
-        cases = spool.oldest(10_000)
-        assert spool.counts.damaged == 0
-        assert len({case.id for case in cases}) == len(cases) == spool.counts.waiting
-        assert 1 <= len(cases) <= max(number, 6)
-    finally:
-        spool.close()
-
-
 def test_systemd_hears_that_it_is_ready_alive_and_stopping(street: Path, tmp_path: Path) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
         systemd.bind(str(tmp_path / "notify"))

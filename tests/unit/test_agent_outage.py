@@ -42,8 +42,10 @@ def test_an_edge_that_was_never_there_is_told_with_the_first_frame_that_misses_i
     )
 
 
-def test_a_frame_that_is_degraded_before_the_loss_is_known_tells_it_first() -> None:
+def test_a_frame_that_is_degraded_before_the_loss_is_known_counts_and_the_loss_says_why() -> None:
     teller = OutageTeller()
     teller.link_changed(state(LinkStatus.UP, is_first=True))
-    assert teller.frame_degraded() is not None
-    assert teller.link_changed(state(LinkStatus.DOWN)) is None
+    assert teller.frame_degraded() is None, "it was reached before, and why it is lost is not known yet"
+    assert teller.link_changed(state(LinkStatus.DOWN)) == "edge lost, answering locally: connection refused"
+    assert teller.frame_degraded() is None
+    assert teller.link_changed(state(LinkStatus.UP, away_s=3)) == "edge back after 3 s, 2 frames degraded"

@@ -135,3 +135,18 @@ def test_a_platt_curve_that_does_not_rise_is_malformed(parts: tuple[float, float
 def test_knots_that_do_not_rise_are_malformed(x: Any, y: Any, told: str) -> None:
     with pytest.raises(Malformed, match=f"^piecewise curve {told}"):
         PiecewiseCurve(x, y)
+
+
+@given(st.lists(st.one_of(st.none(), CURVES), min_size=1, max_size=6), CURVES, st.integers(0, 2**32 - 1))
+def test_all_classes_at_once_are_each_class_alone(
+    curves: list[ScoreCurve | None], fallback: ScoreCurve, seed: int
+) -> None:
+    ids = tuple(range(10, 10 + len(curves)))
+    calibration = ScoreCalibration(
+        fallback, {class_id: curve for class_id, curve in zip(ids, curves, strict=True) if curve is not None}
+    )
+    scores = np.random.default_rng(seed).random((7, len(curves))).astype(np.float32)
+    for _ in range(2):  # the second time by the plan of the first
+        together = calibration.apply(scores, ids)
+        for channel, curve in enumerate(curves):
+            np.testing.assert_array_equal(together[:, channel], (curve or fallback).apply(scores[:, channel]))

@@ -82,6 +82,7 @@ def test_it_begins_down_and_is_up_with_the_first_check_that_is_answered() -> Non
     assert judge.check_due_mono_s() == 100.0
     judge.check_failed(judge.admit_check(100.0), 100.5, "refused")
     assert judge.take_changes() == [], "down it was before"
+    assert (judge.state.reason, judge.state.since_mono_s) == ("refused", 100.0), "the newest reason shows"
     judge.check_succeeded(judge.admit_check(101.5), 101.5)
     [change] = judge.take_changes()
     assert change.is_up and change.is_first

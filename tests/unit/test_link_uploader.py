@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -29,6 +30,7 @@ from fovea.core.errors import (
 from fovea.core.hard_case import HardCase
 from fovea.link.case_spool import CaseSpool
 from fovea.link.case_uploader import CaseUploader, UploaderSettings
+from fovea.link.link import LinkState, LinkStatus
 from fovea.link.spool_index import SpoolLimits
 from fovea.link.upstream import Upstream
 from protos.calls import DeliveryReceipt
@@ -134,6 +136,37 @@ def test_what_another_try_may_mend_is_tried_again(spool: CaseSpool, failure: Fov
     with uploading(spool, store.deliver) as uploader:
         wait_until(lambda: uploader.counts.delivered == 1)
         assert (len(store.calls), uploader.counts.failed, uploader.counts.set_aside) == (11, 10, 0)
+
+
+@pytest.mark.parametrize(
+    "failure", [NotAllowed("who are you"), Incompatible("no such call")], ids=lambda failure: str(failure)
+)
+def test_a_tier_above_that_takes_no_cases_is_told_to_a_person_once_and_so_is_the_end_of_it(
+    spool: CaseSpool, failure: FoveaError, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="fovea.link.case_uploader")
+    store = Store()
+    store.failures = {number: [failure] * 5 for number in (1, 2)}
+    for number in (1, 2, 3):
+        spool.put(small(number))
+    with uploading(spool, store.deliver) as uploader:
+        wait_until(lambda: uploader.counts.delivered == 3)
+    told = [(record.levelname, record.message) for record in caplog.records]
+    assert [level for level, _ in told] == ["WARNING", "INFO"] * 2, told
+    assert str(failure) in told[0][1] and "cloud.spool" in told[0][1]
+    assert "again" in told[1][1]
+
+
+@pytest.mark.parametrize("failure", [Unavailable("gone"), Overloaded("full"), Cancelled("closed")])
+def test_what_passes_by_itself_is_no_warning(
+    spool: CaseSpool, failure: FoveaError, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = Store()
+    store.failures = {1: [failure] * 5}
+    spool.put(small(1))
+    with uploading(spool, store.deliver) as uploader:
+        wait_until(lambda: uploader.counts.delivered == 1)
+    assert caplog.records == []
 
 
 @pytest.mark.parametrize("failure", [Malformed("no picture"), TooLarge("too long")])
@@ -260,6 +293,30 @@ def test_a_stop_ends_a_long_pause(spool: CaseSpool) -> None:
     spool.put(small(1))
     with uploading(spool, store.deliver, UploaderSettings(first_pause_s=500, longest_pause_s=500)):
         wait_until(lambda: len(store.calls) == 1)
+
+
+def test_when_the_link_is_back_the_pause_after_failures_of_before_is_over(spool: CaseSpool) -> None:
+    store = Store()
+    store.failures = {1: [Unavailable("gone")]}
+    spool.put(small(1))
+    with uploading(
+        spool, store.deliver, UploaderSettings(first_pause_s=500, longest_pause_s=500)
+    ) as uploader:
+        wait_until(lambda: uploader.counts.failed == 1)
+        uploader.link_changed(LinkState(LinkStatus.DOWN, 0.0, "gone"))
+        uploader.link_changed(LinkState(LinkStatus.UP, 1.0, "answers"))
+        wait_until(lambda: uploader.counts.delivered == 1)
+
+
+def test_a_link_that_is_back_does_not_hurry_a_slow_upload(spool: CaseSpool) -> None:
+    store = Store()
+    for number in (1, 2):
+        spool.put(small(number))
+    with uploading(spool, store.deliver, UploaderSettings(bytes_per_s=1.0)) as uploader:
+        wait_until(lambda: uploader.counts.delivered == 1)
+        uploader.link_changed(LinkState(LinkStatus.UP, 1.0, "answers"))
+        assert uploader._next_mono_s > time.monotonic() + 60
+    assert store.order == [1]
 
 
 def test_an_unforeseen_failure_is_logged_and_does_not_end_it(

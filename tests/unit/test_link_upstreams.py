@@ -127,6 +127,17 @@ def test_a_change_is_told_once_and_one_that_stands_in_for_another_is_none() -> N
     assert back.missed_calls == 3 and back.away_s > 0 and not back.is_first
 
 
+def test_while_all_are_down_the_newest_reason_of_each_shows() -> None:
+    first, second, both = pair()
+    first.set(DOWN, "nobody listens")
+    second.set(DOWN, "no such name")
+    assert both.state.reason == "nobody listens; no such name"
+    first.now_says("no answer in time")
+    assert both.state.reason == "no answer in time; no such name"
+    second.set(UP)
+    assert both.state.reason == "told so"
+
+
 def test_the_way_there_and_back_is_that_of_who_would_be_asked() -> None:
     first, second, both = pair()
     second.round_trip_ms = 30.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
@@ -89,6 +90,33 @@ def test_boxes_moved_over_the_border_are_cut_there_in_shares_only() -> None:
     said = strictly(result_message("box", "gate", some_result(), some_tracking(track), NAMES, True))
     assert said["tracks"][0]["box"] == [0, 0, 1, 1]
     assert said["tracks"][0]["box_px"] == [-32, 0, 700, 481]
+
+
+@given(st.tuples(*[st.floats(-1e4, 1e4)] * 4), st.floats(0, 1))
+def test_a_box_is_said_with_its_numbers_rounded(box: tuple[float, float, float, float], score: float) -> None:
+    track = some_track(box_xyxy=box, score=score)
+    tracking = some_tracking(track)
+    said = strictly(result_message("box", "gate", some_result(), tracking, NAMES, True))["tracks"][0]
+    size = tracking.image_size
+    shares = [box[0] / size.width, box[1] / size.height, box[2] / size.width, box[3] / size.height]
+    assert said["score"] == round(score, 4)
+    assert said["box_px"] == [round(side, 2) for side in box]
+    assert said["box"] == [round(min(max(share, 0.0), 1.0), 6) for share in shares]
+
+
+def test_a_box_without_a_place_is_said_as_null_and_the_others_as_they_are() -> None:
+    lost, there = some_track(box_xyxy=(math.nan, 0.0, 10.0, 10.0)), some_track()
+    said = strictly(result_message("box", "gate", some_result(), some_tracking(lost, there), NAMES, True))
+    assert said["tracks"][0]["box_px"] == [None, 0, 10, 10]
+    assert None not in said["tracks"][1]["box_px"]
+
+
+def test_a_label_may_hold_anything() -> None:
+    for name in ('quote " and \\', "Küche", "\ud800 lone", "%s %d"):
+        names = LabelNames([Label(424242, name)])
+        track = some_track(class_id=424242)
+        said = strictly(result_message("box", "gate", some_result(), some_tracking(track), names, True))
+        assert said["tracks"][0]["label"] == name.encode("utf-8", "replace").decode()
 
 
 def test_labels_of_models_that_answered_are_known_and_others_have_a_stand_in() -> None:

@@ -189,6 +189,62 @@ def test_the_same_time_twice_moves_nothing_out_of_place() -> None:
     assert overlap(tracking.tracks[0].box_xyxy, at(140)) > 0.95
 
 
+def test_while_nothing_moves_what_was_seen_stays_where_it_was() -> None:
+    tracker = Tracker()
+    before = walk(tracker, 100, 60, frames=12).tracks[0]
+    for index in range(12, 112):
+        tracking = tracker.still(index / 5)
+    (track,) = tracking.tracks
+    assert (track.id, track.box_xyxy, track.score) == (before.id, before.box_xyxy, before.score)
+    assert track.seen_mono_s == tracking.at_mono_s == 111 / 5
+    assert track.hits == before.hits, "nobody looked"
+    assert tracking.vanished == tracking.ended == ()
+
+
+def test_what_goes_on_after_a_while_without_motion_keeps_its_id() -> None:
+    tracker = Tracker()
+    walk(tracker, 100, 60, frames=12)
+    for index in range(12, 40):
+        tracker.still(index / 5)
+    for step in range(5):
+        tracking = tracker.update(seen((at(232 + 12 * step), 0.8, PERSON)), 8 + step / 5)
+    assert [track.id for track in tracking.tracks] == [1]
+    assert overlap(tracking.tracks[0].box_xyxy, at(280)) > 0.6
+
+
+def test_a_long_pause_in_which_nothing_moved_ends_nothing() -> None:
+    tracker = Tracker()
+    walk(tracker, 100, 0, frames=5)
+    assert [track.id for track in tracker.still(60.0).tracks] == [1]
+
+
+def test_what_was_missing_before_nothing_moved_stays_missing_and_ends() -> None:
+    tracker = Tracker()
+    walk(tracker, 100, 0, frames=5)
+    assert [track.id for track in tracker.update(seen(), 1.0).vanished] == [1]
+    trackings = [tracker.still(1.0 + index / 5) for index in range(1, 30)]
+    assert [track.id for tracking in trackings for track in tracking.ended] == [1]
+    assert trackings[-1].tracks == ()
+
+
+def test_what_a_late_answer_told_stands_with_the_rest() -> None:
+    tracker = Tracker()
+    walk(tracker, 100, 0, frames=5)
+    tracker.carry(seen((at(300), 0.9, CAR)), 0.8, Tier.EDGE)
+    for index in range(5, 30):
+        tracking = tracker.still(index / 5)
+    assert [track.id for track in tracking.confirmed] == [1, 2]
+
+
+def test_the_first_frame_cannot_be_still_and_a_clock_that_steps_back_is_no_matter() -> None:
+    tracker = Tracker()
+    with pytest.raises(Malformed, match="expected a frame before"):
+        tracker.still(0.0)
+    walk(tracker, 100, 0, frames=5)
+    tracking = tracker.still(-500.0)
+    assert tracking.at_mono_s == tracking.tracks[0].seen_mono_s == -500.0
+
+
 def test_another_image_size_ends_every_track() -> None:
     tracker = Tracker()
     walk(tracker, 100, 0, frames=5)

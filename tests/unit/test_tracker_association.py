@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -14,7 +16,10 @@ from edge_agent.track.association import (
     class_factors,
     grown_overlaps,
     matches,
+    matches_of_few,
+    overlap_of,
 )
+from edge_agent.track.tracking import Box
 from fovea.core.geometry import iou_matrix
 
 NEAR_MISS = np.array([[0, 0, 10, 10]], np.float32), np.array([[11, 0, 21, 10]], np.float32)
@@ -77,3 +82,26 @@ def test_nothing_matches_nothing(expected: int, seen: int) -> None:
     boxes = np.array([[0, 0, 10, 10]] * 3, np.float32)
     factors = np.ones((expected, seen), np.float32)
     assert matches(boxes[:expected], boxes[:seen], factors, MOVED) == {}
+
+
+side = st.floats(0, 40, width=32)
+box = st.tuples(side, side, side, side).map(lambda b: (b[0], b[1], b[0] + b[2], b[1] + b[3]))
+
+
+@given(st.lists(box, max_size=7), st.lists(box, max_size=7), st.integers(0, 2**32 - 1), st.booleans())
+def test_a_few_boxes_are_matched_as_many_are(
+    expected: list[Box], seen: list[Box], seed: int, has_moved: bool
+) -> None:
+    rounds = MOVED if has_moved else SAME_MOMENT
+    factors = np.random.default_rng(seed).choice([1.0, 0.8, 0.7], (len(expected), len(seen)))
+    in_plain_floats: Any = np.float64
+    tables = [np.array(boxes, in_plain_floats).reshape(-1, 4) for boxes in (expected, seen)]
+    of_many = matches(tables[0], tables[1], factors, rounds)
+    of_few = matches_of_few(expected, seen, lambda row, column: float(factors[row, column]), rounds)
+    assert of_few == of_many
+
+
+@given(box, box)
+def test_one_overlap_is_that_of_the_table(a: Box, b: Box) -> None:
+    table = iou_matrix(np.array([a], np.float64), np.array([b], np.float64))
+    assert overlap_of(a, b) == pytest.approx(float(table[0, 0]), abs=1e-12)
