@@ -137,3 +137,8 @@ def watchdog_every_s() -> float | None:
     interval_us = os.environ.get("WATCHDOG_USEC", "")
     is_meant = os.environ.get("WATCHDOG_PID") in (None, str(os.getpid()))
     return int(interval_us) / 2e6 if interval_us.isdecimal() and int(interval_us) and is_meant else None
+
+
+def notify_socket() -> str | None:
+    """Where systemd wants to be told how the process fares (NOTIFY_SOCKET); None when it does not."""
+    return os.environ.get("NOTIFY_SOCKET") or None

@@ -10,6 +10,9 @@ from structlog.typing import Processor
 
 from fovea.process.config_parts import LogConfig
 
+_CHATTY = ("alembic",)
+"""Libraries that tell of their inner life at INFO."""
+
 
 def configure_logs(config: LogConfig) -> None:
     """Sends what the product and its libraries log through one formatter; for the start of a process."""
@@ -27,6 +30,10 @@ def configure_logs(config: LogConfig) -> None:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(structlog.stdlib.ProcessorFormatter(foreign_pre_chain=shared, processors=last))
     logging.root.handlers = [handler]
+    for chatty in _CHATTY:
+        logging.getLogger(chatty).setLevel(
+            max(logging.WARNING, logging.getLevelNamesMapping()[config.level.upper()])
+        )
     logging.root.setLevel(config.level.upper())
     structlog.configure(
         processors=[

@@ -29,7 +29,16 @@ from tests.agent_package import (
 pytestmark = pytest.mark.timeout(900)
 
 ABSENT = ("matplotlib", "onnx", "torch", "torchvision", "ultralytics")
-ON_DEVICES = ("edge_agent", "fovea.core", "fovea.link", "fovea.runtime", "fovea.zoo", "protos")
+ON_DEVICES = (
+    "edge_agent",
+    "fovea.core",
+    "fovea.link",
+    "fovea.process",
+    "fovea.runtime",
+    "fovea.sim",
+    "fovea.zoo",
+    "protos",
+)
 
 IMPORT_DEVICE_MODULES = f"""
 import importlib, json, pkgutil, sys
@@ -128,6 +137,19 @@ def test_a_bundled_model_runs_and_answers_as_it_did_when_it_was_made(board: Boar
     said = board.run("fovea", "agent", "check", bundle, "--frames", "5")
 
     assert "answered as expected" in said
+
+
+def test_the_agent_itself_runs_to_the_end_of_its_camera(board: Board, tmp_path: Path) -> None:
+    config = tmp_path / "agent.yaml"
+    config.write_text(
+        "device: board\nbundle: zoo:street-student-int8\nexit_when_finished: true\nresults_file: seen.jsonl\n"
+        "cameras: [{name: street, url: 'sim://street-v1/day', realtime: false, limit: 4}]\n",
+        encoding="utf-8",
+    )
+    board.run("fovea", "agent", "--config", str(config))
+    results = [json.loads(line) for line in (tmp_path / "seen.jsonl").read_text("utf-8").splitlines()]
+    assert [result["sequence"] for result in results] == [0, 1, 2, 3]
+    assert any(result["detections"] for result in results)
 
 
 def test_a_bundle_that_is_not_there_is_refused_in_one_sentence(board: Board) -> None:

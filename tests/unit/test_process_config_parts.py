@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -123,6 +125,18 @@ def test_systemd_is_told_what_happens_and_its_absence_is_none_of_our_business(
     assert heard == ["READY=1\nSTATUS=two cameras", "WATCHDOG=1", "STOPPING=1"]
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="abstract sockets are Linux alone")
+def test_systemd_may_listen_at_an_abstract_address_or_be_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    name = f"fovea-test-{os.getpid()}"
+    monkeypatch.setenv("NOTIFY_SOCKET", f"@{name}")
+    notify.alive()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind("\0" + name)
+        systemd.settimeout(5)
+        notify.alive()
+        assert systemd.recv(1000) == b"WATCHDOG=1"
+
+
 @contextmanager
 def logs_of(config: LogConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[io.StringIO]:
     """What is said while it holds; the logging of the test run is put back afterwards."""
@@ -138,6 +152,7 @@ def logs_of(config: LogConfig, monkeypatch: pytest.MonkeyPatch) -> Iterator[io.S
 
 def test_libraries_and_programs_log_through_one_formatter(monkeypatch: pytest.MonkeyPatch) -> None:
     with logs_of(LogConfig(format="json"), monkeypatch) as said:
+        logging.getLogger("alembic.runtime").info("a library's inner life")
         logging.getLogger("fovea.link").warning("the %s is lost", "cloud")
         structlog.get_logger("edge_server").info("serving", address="127.0.0.1:1")
         structlog.get_logger("edge_server").debug("not at this level")
