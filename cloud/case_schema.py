@@ -47,6 +47,18 @@ def checked_database(url: str) -> URL:
         ) from error
 
 
+def database_from(url: str, folder: Path) -> str:
+    """`url` with a SQLite file that does not depend on the current folder, but on `folder`. Raises Malformed."""
+    parsed = checked_database(url)
+    if (
+        parsed.get_backend_name() != "sqlite"
+        or not parsed.database
+        or parsed.database.startswith((":", "file:"))
+    ):
+        return url
+    return parsed.set(database=str(folder / parsed.database)).render_as_string(hide_password=False)
+
+
 def shown(url: URL) -> str:
     """`url` without its password."""
     return url.render_as_string(hide_password=True)

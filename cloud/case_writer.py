@@ -191,6 +191,12 @@ class CaseWriter:
                 _log.warning("frame %s was not kept: %s", frame.frame_id, error)
                 self._leave(frame, Fate.FAILED)
                 return
+            except (
+                Exception
+            ):  # the top of this thread: one frame must not be the end of all that come after it
+                _log.exception("frame %s was not kept, and nobody foresaw why", frame.frame_id)
+                self._leave(frame, Fate.FAILED)
+                return
             else:
                 self._say_trouble(None)
                 self._leave(frame, Fate.NEW if receipt.is_new else Fate.KNOWN)

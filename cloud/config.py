@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cloud.case_schema import checked_database
+from cloud.case_schema import checked_database, database_from
 from cloud.case_store import StoreAddress
 from fovea.core.errors import Malformed
 from fovea.core.merging import MergeSettings
@@ -91,6 +91,8 @@ class CloudConfig(ServingConfig):
     def resolved(self, folder: Path) -> CloudConfig:
         """The same with paths that do not depend on the current folder."""
         store = {"folder": str(folder / self.store.folder)}
+        if self.store.database is not None:
+            store["database"] = database_from(self.store.database, folder)
         if self.store.images is not None and "://" not in self.store.images:
             store["images"] = str(folder / self.store.images)
         return self.model_copy(

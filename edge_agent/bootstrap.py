@@ -7,6 +7,7 @@ import math
 import random
 import secrets
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -177,12 +178,16 @@ def _link(config: EdgeLinkConfig, listener: Listener) -> Link:
 
 def _judging(bundle: Bundle, config: AgentConfig) -> Judging:
     """With the gate that was fitted for the model, or the hand-set rules for a model without one."""
-    fitted = bundle.find_gate()
+    features = settings.feature_settings(config.gate)
     gate: Gate = RuleGate(settings.rule_gate_settings(config.gate))
+    found = bundle.find_gate()
+    if found is not None:
+        gate = fitted = gate_from_json(found)
+        features = replace(features, class_weights=fitted.class_weights)
     return Judging(
-        gate if fitted is None else gate_from_json(fitted),
+        gate,
         settings.decide_settings(config),
-        settings.feature_settings(config.gate),
+        features,
         tell_from=config.tell_from,
         is_edge_meant=config.edge is not None,
     )

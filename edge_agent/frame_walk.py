@@ -151,6 +151,7 @@ class FrameWalk:
                 _scene(frame, tracking, motion),
                 self._features,
                 self._judging.features,
+                inference.detections,
             )
             opinion = self._judging.gate.judge(self._features)
             decision = decide(opinion, audit_draw, self._judging.decide, situation(opinion))

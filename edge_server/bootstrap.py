@@ -12,10 +12,11 @@ from edge_server.case_relay import CaseRelay
 from edge_server.config import CloudConfig, EdgeConfig, SpoolConfig
 from edge_server.escalation import Escalation, EscalationSettings
 from edge_server.metrics import EscalationMetrics, SpoolMetrics
-from edge_server.second_gate import SecondGate, SecondGateSettings
+from edge_server.second_gate import FittedSecondGate, LookJudge, SecondGate, SecondGateSettings
 from fovea.core.budget import Budget
 from fovea.core.deciding import DecideSettings
 from fovea.core.gate import RuleGate, RuleGateSettings
+from fovea.core.learned_gate import gate_from_json
 from fovea.core.merging import MergeSettings
 from fovea.core.routing import Route, Tier
 from fovea.link.case_spool import CaseSpool
@@ -24,6 +25,7 @@ from fovea.link.link import Link
 from fovea.link.spool_index import SpoolLimits
 from fovea.link.upstream import Upstream, UpstreamSettings
 from fovea.process.config_parts import bundle_path, read_pems
+from fovea.runtime.bundle import Bundle
 from fovea.runtime.manifest import BatchMode
 from fovea.runtime.onnx_detector import OnnxDetector
 from fovea.serving.answerer import CaseDesk, MergedAnswer
@@ -43,14 +45,15 @@ def build(config: EdgeConfig) -> ServingParts:
     settings = server_settings(config, Tier.EDGE)
     tls = None if config.cloud is None else config.cloud.tls
     upstream = UpstreamSettings(tls=None if tls is None else read_pems(tls, "cloud.tls"))
-    detector = OnnxDetector.open(bundle_path(config.bundle), config.device, config.threads)
+    bundle = Bundle.open(bundle_path(config.bundle))
+    detector = OnnxDetector.open(bundle, config.device, config.threads)
     try:
         settings, latency = fitted(settings, detector, detector.manifest.input.batch is not BatchMode.FIXED)
         metrics = ServingMetrics(detector.ref, detector.device)
         alone = ServingParts(NAME, detector, detector.device, settings, latency, metrics)
         if config.cloud is None:
             return replace(alone, answerer=MergedAnswer(Tier.EDGE, config.merge.settings()))
-        side = _cloud_side(config.cloud, config.merge.settings(), upstream, metrics)
+        side = _cloud_side(config.cloud, bundle, config.merge.settings(), upstream, metrics)
     except BaseException:
         detector.close()
         raise
@@ -70,12 +73,16 @@ class _CloudSide:
 
 
 def _cloud_side(
-    config: CloudConfig, merging: MergeSettings, upstream: UpstreamSettings, metrics: ServingMetrics
+    config: CloudConfig,
+    bundle: Bundle,
+    merging: MergeSettings,
+    upstream: UpstreamSettings,
+    metrics: ServingMetrics,
 ) -> _CloudSide:
     spool = None if config.spool is None else _spool(config.spool)
     link = Upstream(config.address, upstream)
     counts = EscalationMetrics(metrics.registry, link)
-    escalation = _escalation(config, merging, link, counts)
+    escalation = _escalation(config, _gate(bundle, config), merging, link, counts)
 
     def facts() -> Mapping[str, object]:
         return {"cloud": link.state.status.value, "escalations": counts.totals()}
@@ -88,6 +95,7 @@ def _cloud_side(
         UploaderSettings(bytes_per_s=config.spool.upload_bytes_per_s),
         is_busy=lambda: escalation.in_flight > 0,
     )
+    link.listen(uploader.link_changed)
     SpoolMetrics(metrics.registry, spool, uploader)
     writers = ThreadPoolExecutor(1, thread_name_prefix="spool")
     return _CloudSide(
@@ -113,21 +121,30 @@ def _relaying(
         spool.close()
 
 
-def _escalation(
-    config: CloudConfig, merging: MergeSettings, link: Link, counts: EscalationMetrics
-) -> Escalation:
-    gate, budget = config.gate, config.budget
+def _gate(bundle: Bundle, config: CloudConfig) -> LookJudge:
+    """The gate that was fitted for the model, or the hand-set rules for a model without one."""
+    fitted = bundle.find_gate()
+    if fitted is not None:
+        return FittedSecondGate(gate_from_json(fitted))
+    gate = config.gate
     rules = RuleGate(RuleGateSettings(uncertain_boxes=gate.uncertain_boxes, weak_mass=gate.weak_mass))
+    return SecondGate(rules, SecondGateSettings(gate.contradictions))
+
+
+def _escalation(
+    config: CloudConfig, gate: LookJudge, merging: MergeSettings, link: Link, counts: EscalationMetrics
+) -> Escalation:
+    budget = config.budget
     return Escalation(
         link,
-        SecondGate(rules, SecondGateSettings(gate.contradictions)),
+        gate,
         Budget(budget.asks_per_s, budget.bytes_per_s, budget.burst_s),
         EscalationSettings(
             config.timeout_ms / 1000,
             config.margin_ms / 1000,
             config.least_ms / 1000,
             config.max_in_flight,
-            DecideSettings(gate.ask_from, config.audit_share, Route.CLOUD),
+            DecideSettings(config.gate.ask_from, config.audit_share, Route.CLOUD),
         ),
         merging,
         counts,

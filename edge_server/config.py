@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from fovea.process.config_parts import FilePath, Part, PeerAddress, TlsConfig, resolved_bundle
 from fovea.runtime.config_file import read_config
@@ -89,6 +89,17 @@ class EdgeConfig(ServingConfig):
     """how the answers of several tiers become one"""
     cloud: CloudConfig | None = None
     """the tier above; the edge works alone when it is left out"""
+
+    @model_validator(mode="after")
+    def _check_spool(self) -> Self:
+        spool = None if self.cloud is None else self.cloud.spool
+        if spool is not None and spool.max_bytes < self.limits.max_request_bytes:
+            # A case that never fits would be offered again for ever.
+            raise ValueError(
+                f"cloud.spool.max_bytes: expected room for a request of limits.max_request_bytes, "
+                f"{self.limits.max_request_bytes}, got {spool.max_bytes}"
+            )
+        return self
 
     def resolved(self, folder: Path) -> EdgeConfig:
         """The same with paths that do not depend on the current folder."""

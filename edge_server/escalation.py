@@ -6,6 +6,7 @@ import asyncio
 import logging
 import random
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -15,7 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from edge_server.outcomes import Escalated, EscalationObserver, NobodyCounts
-from edge_server.second_gate import SecondGate
+from edge_server.second_gate import LookJudge
 from fovea.core.arrays import ImageArray
 from fovea.core.budget import Budget
 from fovea.core.deciding import DecideSettings, Situation, decide
@@ -62,7 +63,7 @@ class Escalation:
     def __init__(
         self,
         link: Link,
-        gate: SecondGate,
+        gate: LookJudge,
         budget: Budget,
         settings: EscalationSettings = EscalationSettings(),
         merging: MergeSettings = MergeSettings(),
@@ -111,7 +112,7 @@ class Escalation:
             is_degraded = outcome is Escalated.HINDERED and is_wanted
             return merged_answer(question, looked, answers, self._merging, is_degraded)
         begun_mono_s = time.monotonic()
-        errand = _Errand(_question_above(question, answers, decision), pixels, time_left_s)
+        errand = _Errand(question, answers, decision, pixels, time_left_s)
         above = await self._asked(errand, decision, min(time_left_s, self._settings.timeout_s))
         of_all = {each.tier: each for each in (*answers, *(answers_above(above) if above else ()))}
         is_degraded = above is None or above.is_degraded
@@ -166,10 +167,19 @@ class Escalation:
 class _Errand:
     """One question to the cloud, run on a thread of its own."""
 
-    def __init__(self, question: DetectQuestion, pixels: ImageArray, time_left_s: float) -> None:
+    def __init__(
+        self,
+        question: DetectQuestion,
+        answers: tuple[TierAnswer, ...],
+        decision: RouteDecision,
+        pixels: ImageArray,
+        time_left_s: float,
+    ) -> None:
         self.time_left_s = time_left_s
         self.sent_bytes = 0
         self._question = question
+        self._answers = answers
+        self._decision = decision
         self._pixels = pixels
 
     def run(self, link: Link, timeout_s: float) -> DetectAnswer:
@@ -183,7 +193,7 @@ class _Errand:
             raise DetectorFailed(f"asking the cloud failed: {error!r:.200}") from error
 
     def _ask(self, link: Link, ends_mono_s: float) -> DetectAnswer:
-        question = self._question
+        question = _question_above(self._question, self._answers, self._decision)
         if not isinstance(question.image, bytes):
             question = replace(question, image=link.encode(self._pixels))
         image = question.image
@@ -216,7 +226,8 @@ def _question_above(
         question,
         answers=answers,
         reasons=tuple(dict.fromkeys((*question.reasons, *decision.reasons))),
-        send_probability=probability * decision.send_probability,
+        # Of two tiny ones the product may be 0, which no probability of a frame that is sent can be.
+        send_probability=max(probability * decision.send_probability, sys.float_info.min),
         wants_candidates=False,
     )
 

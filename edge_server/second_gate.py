@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
 from fovea.core.arrays import ImageArray
-from fovea.core.detections import TOLD_FROM
+from fovea.core.detections import TOLD_FROM, Detections, Inference
 from fovea.core.errors import Malformed
-from fovea.core.features import FeatureSettings, SceneFacts, contrast_of, frame_features
+from fovea.core.features import FeatureSettings, FrameFeatures, SceneFacts, contrast_of, frame_features
 from fovea.core.gate import Gate, Opinion
 from fovea.core.geometry import iou_matrix
 from fovea.core.hard_case import TierAnswer
+from fovea.core.labels import LabelSet
+from fovea.core.learned_gate import LearnedGate
 from fovea.core.routing import Reason
 from fovea.serving.worker import Looked
 
@@ -36,6 +39,45 @@ class SecondGateSettings:
             raise Malformed(f"second gate contradictions: expected 0 or more, got {self.contradictions}")
 
 
+class LookJudge(Protocol):
+    """Judges a frame after this server has looked at it."""
+
+    def judge(self, looked: Looked, below: Sequence[TierAnswer], pixels: ImageArray) -> Opinion:
+        """What speaks for asking further up; `below` are the answers of other tiers to the same picture."""
+        ...
+
+
+class FittedSecondGate:
+    """A gate that was fitted for the model of this server, on `second_features`."""
+
+    def __init__(self, gate: LearnedGate) -> None:
+        self._gate = gate
+        self._features = FeatureSettings(class_weights=gate.class_weights)
+
+    def judge(self, looked: Looked, below: Sequence[TierAnswer], pixels: ImageArray) -> Opinion:
+        features = second_features(looked.inference, looked.labels, below, pixels, self._features)
+        opinion = self._gate.judge(features)
+        if not features.vanished_count:
+            return opinion
+        others = (each for each in opinion.reasons if each not in (Reason.SURE, Reason.VANISHED_TRACK))
+        return replace(opinion, reasons=(*others, Reason.TIERS_DISAGREE))
+
+
+def second_features(
+    inference: Inference,
+    labels: LabelSet,
+    below: Sequence[TierAnswer],
+    pixels: ImageArray,
+    settings: FeatureSettings = FeatureSettings(),
+) -> FrameFeatures:
+    """The features of a frame on its own: nothing is known of motion or of the frame before. What a tier below was
+    sure of and this one does not see is counted as vanished."""
+    told = inference.detections.above(TOLD_FROM)
+    vanished = contradictions(told, labels, below, settings.sure_from)
+    scene = SceneFacts(vanished_count=vanished, contrast=contrast_of(pixels))
+    return frame_features(inference.candidates, told, scene, settings=settings, weak=inference.detections)
+
+
 class SecondGate:
     """A gate for single frames (see `fovea.core.gate`), with the contradictions of the tiers as one more doubt, that
     grows with their square root."""
@@ -45,14 +87,13 @@ class SecondGate:
         self._settings = settings
 
     def judge(self, looked: Looked, below: Sequence[TierAnswer], pixels: ImageArray) -> Opinion:
-        """What speaks for asking further up; `below` are the answers of other tiers to the same picture."""
         inference = looked.inference
         scene = SceneFacts(contrast=contrast_of(pixels))
         told = inference.detections.above(TOLD_FROM)
         opinion = self._gate.judge(
             frame_features(inference.candidates, told, scene, settings=self._settings.features)
         )
-        found = contradictions(looked, below, self._settings.features.sure_from)
+        found = contradictions(told, looked.labels, below, self._settings.features.sure_from)
         doubt = self._settings.contradictions * math.sqrt(found)
         if not doubt:
             return opinion
@@ -61,21 +102,16 @@ class SecondGate:
         return Opinion(p_ask, opinion.expected_gain, (*others, Reason.TIERS_DISAGREE))
 
 
-def contradictions(looked: Looked, below: Sequence[TierAnswer], sure_from: float) -> int:
+def contradictions(told: Detections, labels: LabelSet, below: Sequence[TierAnswer], sure_from: float) -> int:
     """How many boxes with a score of `sure_from` or more one tier below has, of classes that this server knows, that
-    it answers nothing of the same class for in the same place. The most of any one tier: two that see the same thing
+    it tells nothing of the same class for in the same place. The most of any one tier: two that see the same thing
     are one contradiction."""
-    own = looked.inference.detections.above(TOLD_FROM)
-    return max(
-        (_unmatched(answer, own.boxes_xyxy, own.class_ids, looked, sure_from) for answer in below), default=0
-    )
+    return max((_unmatched(answer, told, labels, sure_from) for answer in below), default=0)
 
 
-def _unmatched(
-    answer: TierAnswer, boxes: np.ndarray, class_ids: np.ndarray, looked: Looked, sure_from: float
-) -> int:
+def _unmatched(answer: TierAnswer, told: Detections, labels: LabelSet, sure_from: float) -> int:
     theirs = answer.detections
-    rows = np.flatnonzero((theirs.scores >= sure_from) & np.isin(theirs.class_ids, looked.labels.ids))
-    same = iou_matrix(theirs.boxes_xyxy[rows], boxes) >= _SAME_THING_IOU
-    same &= theirs.class_ids[rows][:, None] == class_ids[None, :]
+    rows = np.flatnonzero((theirs.scores >= sure_from) & np.isin(theirs.class_ids, labels.ids))
+    same = iou_matrix(theirs.boxes_xyxy[rows], told.boxes_xyxy) >= _SAME_THING_IOU
+    same &= theirs.class_ids[rows][:, None] == told.class_ids[None, :]
     return int((~same.any(axis=1)).sum())

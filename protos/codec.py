@@ -71,7 +71,8 @@ def question_to_bytes(question: DetectQuestion) -> bytes:
 
 
 def question_from_bytes(data: bytes) -> DetectQuestion:
-    """Raises Malformed. An unknown priority, from a newer client, is a normal one."""
+    """Raises Malformed, or TooLarge for more boxes than a tier has reason to tell. An unknown priority, from a newer
+    client, is a normal one."""
     message = read_message("question", wire.DetectRequest, data)
     known = {priority.value for priority in Priority}
     has_time = message.HasField("captured_at")
@@ -110,7 +111,7 @@ def answer_to_bytes(answer: DetectAnswer) -> bytes:
 
 
 def answer_from_bytes(data: bytes) -> DetectAnswer:
-    """Raises Malformed, or TooLarge for more candidates than anyone needs."""
+    """Raises Malformed, or TooLarge for more candidates or boxes than anyone needs."""
     message = read_message("answer", wire.DetectResponse, data)
     timings = message.timings
     return DetectAnswer(
@@ -168,7 +169,7 @@ def delivery_to_bytes(delivery: Delivery) -> bytes:
 
 
 def delivery_from_bytes(data: bytes) -> Delivery:
-    """Raises Malformed."""
+    """Raises Malformed, or TooLarge for more boxes than a tier has reason to tell."""
     message = read_message("delivery", wire_cases.DeliverRequest, data).case
     if not message.HasField("captured_at"):
         raise Malformed("hard case captured_at: expected a time, got none")

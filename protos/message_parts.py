@@ -27,6 +27,9 @@ from protos.gen import detect_pb2 as wire
 _MOST_CELLS = 4_000_000
 """Boxes times channels of one Candidates message: a few bytes on the wire must not ask for gigabytes here."""
 
+_MOST_BOXES = 1000
+"""Of one tier's answer: merging compares each with each, which is to cost milliseconds and megabytes."""
+
 _WIRE_KIND = {
     ScoreKind.PER_CLASS: wire.SCORE_KIND_PER_CLASS,
     ScoreKind.ONE_PER_BOX: wire.SCORE_KIND_ONE_PER_BOX,
@@ -106,14 +109,18 @@ def tier_answer_to_message(answer: TierAnswer) -> wire.TierAnswer:
 
 
 def tier_answers_from_messages(messages: Iterable[wire.TierAnswer]) -> tuple[TierAnswer, ...]:
-    """Raises Malformed, also for a tier that nobody knows here."""
-    return tuple(
-        TierAnswer(
-            _tier(message.tier),
-            detections_from_message(message.detections),
-            labels_from_messages(message.labels),
-        )
-        for message in messages
+    """Raises Malformed, also for a tier that nobody knows here, and TooLarge for one with more than 1000 boxes."""
+    return tuple(_tier_answer(message) for message in messages)
+
+
+def _tier_answer(message: wire.TierAnswer) -> TierAnswer:
+    count = len(message.detections.scores)
+    if count > _MOST_BOXES:
+        raise TooLarge(f"answer of a tier: expected at most {_MOST_BOXES} boxes, got {count}")
+    return TierAnswer(
+        _tier(message.tier),
+        detections_from_message(message.detections),
+        labels_from_messages(message.labels),
     )
 
 

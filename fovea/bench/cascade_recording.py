@@ -8,6 +8,7 @@ score of `FLOOR`, far below what is published, because merging and AP need the w
 
 from __future__ import annotations
 
+import hashlib
 import multiprocessing
 import pickle
 from collections.abc import Callable, Sequence
@@ -21,22 +22,26 @@ import numpy as np
 from calibration.truth import GroundTruth
 from edge_agent.capture.motion import MotionGate
 from edge_agent.track.tracker import Tracker
+from edge_server.second_gate import second_features
 from fovea import zoo
 from fovea.bench.street_frames import SUITE, truth_of
 from fovea.core.answering import answer
 from fovea.core.arrays import FloatArray, ImageArray
-from fovea.core.detections import TOLD_FROM, Candidates, Detections
+from fovea.core.detections import TOLD_FROM, Candidates, Detections, Inference
+from fovea.core.errors import Malformed
 from fovea.core.features import FrameFeatures, SceneFacts, contrast_of, frame_features
 from fovea.core.hard_case import TierAnswer
 from fovea.core.labels import LabelSet
 from fovea.core.merging import merge_answers
 from fovea.core.routing import Tier
 from fovea.core.scores import ScoreCalibration
-from fovea.runtime.bundle import Bundle
+from fovea.runtime.bundle import CALIBRATION, Bundle
 from fovea.runtime.images import encode_jpeg
 from fovea.runtime.onnx_detector import OnnxDetector
 from fovea.sim.suite import load_suite
 
+RECORDING = 3
+"""Rises when what is recorded changes, so that recordings of before are not taken for new ones."""
 FLOOR = 0.01
 """Calibrated score from which on a box is kept."""
 JPEG_QUALITY = 90
@@ -60,23 +65,39 @@ class Trio:
 
 @dataclass(frozen=True, slots=True)
 class ClipSpan:
-    """Which frames of which clip: `count` frames at `fps`, beginning half a second in."""
+    """Which frames of which clip: the camera walks `count` frames at `fps`, beginning half a second in; the last of
+    every `every` of them is looked at by all tiers and recorded."""
 
     split: str
     condition: str
     index: int
-    count: int = 6
+    count: int = 8
     fps: float = 2.0
+    every: int = 4
+
+    def __post_init__(self) -> None:
+        if not (self.every >= 1 and self.count >= self.every and self.fps > 0):
+            raise Malformed(f"clip span: expected at least one frame to record, got {self}")
+
+    @property
+    def lasts_s(self) -> float:
+        """Seconds that the walk takes."""
+        return self.count / self.fps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RecordedFrame:
-    """One frame as all tiers saw it, each alone; `jpeg_bytes` is what a question about it weighs."""
+    """One frame as all tiers saw it, each alone. `features` are what the camera's gate sees, `edge_features` what the
+    edge's gate sees when it is asked; `jpeg_bytes` is what a question about the frame weighs. `clip_index` is the
+    clip's number within its condition, `at_s` the time since the walk began."""
 
     clip: str
     condition: str
+    clip_index: int
+    at_s: float
     truth: GroundTruth
     features: FrameFeatures
+    edge_features: FrameFeatures
     camera: Detections
     edge: Detections
     cloud: Detections
@@ -102,10 +123,12 @@ def record_clips(
 ) -> list[RecordedFrame]:
     """Records the clips in `workers` processes; what lies in `folder` already is not recorded again.
 
-    `progress(done, all)` counts clips. A recording belongs to exactly these bundles: others get files of their own.
+    `progress(done, all)` counts clips. A recording belongs to exactly these graphs and score calibrations: others get
+    files of their own.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    jobs = [(span, trio, folder / f"{_name(span, trio)}.pickle") for span in spans]
+    models = "-".join(_fingerprint(path) for path in (trio.camera, trio.edge, trio.cloud))
+    jobs = [(span, trio, folder / f"{_name(span, models)}.pickle") for span in spans]
     frames: list[RecordedFrame] = []
     with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
         for done, path in enumerate(pool.map(_record, jobs), start=1):
@@ -114,9 +137,16 @@ def record_clips(
     return frames
 
 
-def _name(span: ClipSpan, trio: Trio) -> str:
-    models = "-".join(Bundle.open(path).ref.sha256[:6] for path in (trio.camera, trio.edge, trio.cloud))
-    return f"{span.split}-{span.condition}-{span.index}-{span.count}x{span.fps:g}-{models}"
+def _name(span: ClipSpan, models: str) -> str:
+    which = f"{span.split}-{span.condition}-{span.index}-{span.count}of{span.every}x{span.fps:g}"
+    return f"{which}-{models}-{RECORDING}"
+
+
+def _fingerprint(path: Path) -> str:
+    """Of what decides a model's answers; a gate does not."""
+    bundle = Bundle.open(path)
+    deciding = bundle.model + bundle.parts.get(CALIBRATION, b"")
+    return hashlib.sha256(deciding).hexdigest()[:6]
 
 
 def _record(job: tuple[ClipSpan, Trio, Path]) -> Path:
@@ -144,14 +174,21 @@ def _walk(span: ClipSpan, camera: _Eye, edge: _Eye, cloud: _Eye) -> list[Recorde
         tracking = tracker.update(published, at_s)
         scene = SceneFacts(len(tracking.vanished), moved.boxes_xyxy, contrast_of(frame.pixels))
         features = frame_features(seen, published, scene, features)
+        if (number + 1) % span.every:
+            continue
+        edge_saw, edge_answered = edge.look(frame.pixels)
+        below = TierAnswer(Tier.AGENT, answered, _STREET_LABELS)
         frames.append(
             RecordedFrame(
                 frame.clip_id,
                 span.condition,
+                span.index,
+                number / span.fps,
                 truth_of(frame),
                 features,
+                second_features(Inference(edge_answered, edge_saw), edge_saw.labels, [below], frame.pixels),
                 answered,
-                edge.look(frame.pixels)[1],
+                edge_answered,
                 cloud.look(frame.pixels)[1],
                 len(encode_jpeg(frame.pixels, JPEG_QUALITY)),
             )

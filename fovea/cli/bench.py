@@ -188,6 +188,74 @@ def cameras(
     _finish(result, json)
 
 
+@app.command()
+def tiers(
+    json: JsonFile = None,
+    split: Split = "test",
+    clips: Annotated[int, typer.Option(min=1, max=24, help="Clips of each condition.")] = 12,
+    frames: Annotated[int, typer.Option(min=2, max=25, help="Frames of each clip.")] = 8,
+    live: Annotated[
+        int, typer.Option("--live-frames", min=0, max=58, help="Of each camera in the real run; 0: none.")
+    ] = 48,
+    workers: Workers = 2,
+    recordings: Annotated[
+        Path | None,
+        typer.Option("--recordings-folder", help="Keep what the models saw here, for the next run too."),
+    ] = None,
+    work: WorkFolder = None,
+) -> None:
+    """Agent, edge, cloud and all together over LAN, WAN, LTE and an outage: AP, latency, bytes, energy."""
+    from fovea.bench.tiers import TiersSettings, run
+
+    settings = TiersSettings(split, clips, frames, live_frames=live, workers=workers)
+    with _folder(recordings) as kept, _folder(work) as files, _steps() as note:
+        result = run(settings, kept, files, note)
+    _finish(result, json)
+
+
+@app.command()
+def gate(
+    json: JsonFile = None,
+    folder: Annotated[
+        Path, typer.Option(help="Keep recordings here; a run that was broken off goes on from them.")
+    ] = Path("out/gate"),
+    data: Annotated[
+        Path | None,
+        typer.Option(envvar="FOVEA_REALDATA", help="Folder with coco/ and models/, for real photographs."),
+    ] = None,
+    camera: Annotated[str, typer.Option(help="Bundle of the camera.")] = "zoo:street-student-int8",
+    edge: Annotated[str, typer.Option(help="Bundle of the edge.")] = "zoo:street-edge",
+    cloud: Annotated[str, typer.Option(help="Bundle of the cloud.")] = "zoo:street-cloud",
+    fit_clips: Annotated[int, typer.Option(min=5, help="Clips of each condition to fit on.")] = 40,
+    val_clips: Annotated[int, typer.Option(min=1, max=12, help="Clips of each condition for prices.")] = 12,
+    test_clips: Annotated[int, typer.Option(min=1, max=24, help="Clips of each condition to judge on.")] = 24,
+    resamples: Annotated[int, typer.Option(min=100, help="Of the clips, for intervals.")] = 1000,
+    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes that record.")] = 1,
+    plots: Annotated[Path | None, typer.Option(help="Put plots into this folder, as PNG.")] = None,
+) -> None:
+    """What the gates choose to ask, against published rules and an oracle."""
+    from fovea.bench.cascade_recording import Trio
+    from fovea.bench.gate import GateBenchSettings, run
+    from fovea.bench.gate_fit import GateSample
+    from fovea.process.config_parts import bundle_path
+
+    settings = GateBenchSettings(GateSample(fit_clips, val_clips, test_clips, workers), resamples, data)
+    trio = Trio(bundle_path(camera), bundle_path(edge), bundle_path(cloud))
+    with Console(stderr=True).status("recording") as status:
+        result = run(
+            settings,
+            trio,
+            folder,
+            lambda split, done, every: status.update(f"recording {split}: {done} of {every} clips"),
+            status.update,
+            plots,
+        )
+    for name in ("street", "street2", "coco", "coco_merged"):
+        if f"{name}.verdicts" in result.settings:
+            Console().print(f"{name}: ours is {result.settings[f'{name}.verdicts']}", highlight=False)
+    _finish(result, json)
+
+
 def _wanted(split: str, frames: int, clips: int) -> Wanted:
     from fovea.bench.street_frames import Wanted
 

@@ -17,6 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fovea.cli.terminal_text import printable
 from fovea.core.errors import BrokenError, Malformed, StoreCorrupt
 from fovea.core.routing import Tier
 
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 
 _SHORT_ID = 12
+_ROOMY_CELLS = 100
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -93,7 +95,7 @@ def list_cases(
     limit: Annotated[int, typer.Option(min=0, help="How many at most, the newest.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each case and line.")] = False,
 ) -> None:
-    """Say which cases are kept, the newest first, and how many of each camera."""
+    """Say which cases are kept, the newest first, with the boxes that each tier saw, and how many of each camera."""
     wanted = _filter(camera, reason, since, tier, audit)
     with _opened(config, store) as cases:
         if as_json:
@@ -216,14 +218,17 @@ def _filter(
 
 def _print_cases(cases: CaseStore, wanted: CaseFilter, limit: int) -> None:
     console = Console()
-    table = Table(box=SIMPLE)
-    for heading in ("case", "camera", "captured (UTC)", "sent for", "p"):
-        table.add_column(heading, no_wrap=heading != "sent for", overflow="fold")
-    for tier in Tier:
-        table.add_column(tier.name.lower(), justify="right", no_wrap=True)
+    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column("case", no_wrap=True)
+    table.add_column("camera", max_width=12, overflow="fold")
+    # Where there is little room the time stands below the date, so that reasons stay whole.
+    table.add_column("captured (UTC)", max_width=None if console.width >= _ROOMY_CELLS else 10)
+    table.add_column("sent for")
+    table.add_column("p", no_wrap=True)
+    table.add_column("agent/\nedge/\ncloud", no_wrap=True)
     shown = 0
     for case in cases.walk(wanted, limit=limit):
-        table.add_row(*(escape(cell) for cell in _row(case)))
+        table.add_row(*(_shown(cell) for cell in _row(case)))
         shown += 1
     if shown:
         console.print(table)
@@ -231,7 +236,7 @@ def _print_cases(cases: CaseStore, wanted: CaseFilter, limit: int) -> None:
     for count in cases.count_by_camera():
         audits = f", {count.audits} of them audits" if count.audits else ""
         console.print(
-            f"  {escape(count.camera)}: {count.cases} cases{audits}, {count.image_bytes / 1e6:.1f} MB, "
+            f"  {_shown(count.camera)}: {count.cases} cases{audits}, {count.image_bytes / 1e6:.1f} MB, "
             f"the newest of {_time(count.newest_at)}",
             highlight=False,
         )
@@ -245,7 +250,7 @@ def _row(case: StoredCase) -> list[str]:
         _time(case.captured_at),
         ", ".join(case.reasons),
         f"{case.send_probability:.2g}",
-        *("-" if answer is None else str(len(answer.detections)) for answer in boxes),
+        "/".join("-" if answer is None else str(len(answer.detections)) for answer in boxes),
     ]
 
 
@@ -253,16 +258,16 @@ def _print_case(case: StoredCase) -> None:
     console = Console()
     facts = Table(box=None, show_header=False)
     for name, value in _facts(case).items():
-        facts.add_row(name, escape(", ".join(value) if isinstance(value, list) else str(value)))
+        facts.add_row(name, _shown(", ".join(value) if isinstance(value, list) else str(value)))
     console.print(facts)
     for answer in case.answers:
         seen = answer.detections
-        table = Table(title=f"{answer.tier.name.lower()}: {escape(str(seen.model))}", box=SIMPLE)
+        table = Table(title=f"{answer.tier.name.lower()}: {_shown(str(seen.model))}", box=SIMPLE)
         for heading in ("class", "score", "x1", "y1", "x2", "y2"):
             table.add_column(heading, justify="left" if heading == "class" else "right")
         for box in _boxes(answer):
             cells = [f"{edge:.1f}" for edge in box["box_xyxy"]]
-            table.add_row(escape(box["class"]), f"{box['score']:.3f}", *cells)
+            table.add_row(_shown(box["class"]), f"{box['score']:.3f}", *cells)
         console.print(table if len(seen) else f"{table.title}: nothing")
 
 
@@ -317,6 +322,10 @@ def _save(case: StoredCase, image: bytes, tier: Tier | None, path: Path) -> None
     except OSError as error:
         raise BrokenError(f"cannot write {path}: {error.strerror or error}") from error
     typer.echo(f"picture: {path}")
+
+
+def _shown(text: str) -> str:
+    return escape(printable(text))
 
 
 def _time(instant: datetime) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
-from fovea.core.errors import NotFound
+from fovea.core.errors import Malformed, NotFound
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -29,8 +30,6 @@ KINDS = {
 }
 """Where the model of each kind of configuration lives."""
 
-_USUAL = "edge"
-
 
 @app.command()
 def check(
@@ -40,7 +39,7 @@ def check(
     """Say whether a configuration is right, or every mistake in it with its line and what was allowed."""
     from fovea.runtime.config_file import read_config
 
-    of_kind = kind or (file.stem if file.stem in KINDS else _USUAL)
+    of_kind = kind or kind_named(file)
     read_config(file, _model(of_kind))
     Console().print(
         f"good: {escape(str(file))} is a sound {of_kind} configuration", highlight=False, soft_wrap=True
@@ -51,6 +50,18 @@ def check(
 def schema(kind: str = typer.Argument(help=f"One of {', '.join(KINDS)}.")) -> None:
     """Print the JSON schema of a kind of configuration, for editors."""
     typer.echo(json.dumps(_model(kind).model_json_schema(), indent=2))
+
+
+def kind_named(file: Path) -> str:
+    """The kind that the words of a file's name say, as in my-agent.yaml. Raises Malformed when they say none, or more
+    than one."""
+    said = [kind for kind in KINDS if kind in re.split(r"[^a-z]+", file.stem.lower())]
+    if len(said) != 1:
+        raise Malformed(
+            f"{file}: expected a name that says its kind, such as agent.yaml or my-agent.yaml, "
+            f"or --kind {'|'.join(KINDS)}"
+        )
+    return said[0]
 
 
 def _model(kind: str) -> type[BaseModel]:

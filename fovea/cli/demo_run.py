@@ -34,7 +34,7 @@ from fovea.cli.demo_wiring import log_files, machine_facts, measured_tiers, mode
 from fovea.cli.tier_plan import HOST, CameraPlan, PlannedTiers, TierPlan, street_cameras, write_plan
 from fovea.cli.tiers import LineSink, TierProcesses
 from fovea.core.energy import EnergyConstants
-from fovea.core.errors import Unavailable
+from fovea.core.errors import Malformed, Unavailable
 
 _REFRESH_S = 0.5
 _LINE_EVERY_S = 5.0
@@ -79,8 +79,7 @@ class Demo:
         """The findings, which also lie as report.html in the out folder. Raises FoveaErrors."""
         plan, console = self._plan, self._console
         self._say_what_comes()
-        if plan.folder.exists():
-            shutil.rmtree(plan.folder)
+        clear_earlier_run(plan.folder)
         planned = write_plan(plan)
         watch = LiveWatch(plan.device, [camera.name for camera in plan.cameras])
         logs = log_files(plan.folder / "logs")
@@ -239,6 +238,16 @@ class Demo:
             TimeRemainingColumn(),
             console=self._console,
         )
+
+
+def clear_earlier_run(folder: Path) -> None:
+    """Removes what an earlier demo left in `folder`. Raises Malformed, and removes nothing, when a folder that is not
+    empty does not look like that: it may be somebody's."""
+    if not folder.exists():
+        return
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "edge-alone.yaml").is_file()):
+        raise Malformed(f"{folder}: expected nothing, or what an earlier demo left; give another --out")
+    shutil.rmtree(folder)
 
 
 def run_demo(options: DemoOptions, console: Console) -> DemoFindings:

@@ -33,7 +33,7 @@ def measured_tiers(
     from edge_agent.clock import SystemClock
     from edge_agent.config import load_config
     from edge_agent.frame_walk import FrameWalk, Judging
-    from edge_agent.purse import GAIN_PRICE, RULES_PRICE, Purse
+    from edge_agent.purse import purse_for
     from edge_agent.settings_from_config import (
         decide_settings,
         feature_settings,
@@ -45,7 +45,6 @@ def measured_tiers(
     from fovea.core.budget import Budget
     from fovea.core.gate import RuleGate
     from fovea.core.learned_gate import gate_from_json
-    from fovea.core.price import AskPrice
     from fovea.link.remote_detector import RemoteDetector, RemoteSettings
     from fovea.process.config_parts import bundle_path
     from fovea.runtime.bundle import Bundle
@@ -56,7 +55,6 @@ def measured_tiers(
     bundle = Bundle.open(bundle_path(config.bundle))
     fitted = bundle.find_gate()
     gate = RuleGate(rule_gate_settings(config.gate)) if fitted is None else gate_from_json(fitted)
-    price = RULES_PRICE if fitted is None else GAIN_PRICE
     judging = Judging(gate, decide_settings(config), feature_settings(config.gate), config.tell_from)
     clock = SystemClock()
     detector = OnnxDetector.open(bundle, "cpu", config.threads)
@@ -80,7 +78,7 @@ def measured_tiers(
             new_walk=lambda: FrameWalk(
                 detector, None if motion is None else MotionGate(motion), Tracker(tracker), judging, clock
             ),
-            purse=Purse(Budget(plan.asked_at_most / STEP_S, burst_s=_BURST_S), AskPrice(price)),
+            purse=purse_for(gate, Budget(plan.asked_at_most / STEP_S, burst_s=_BURST_S)),
             draw=random.Random(_SEED).random,
             ask_edge=asking(planned.edge_address),
             ask_edge_alone=asking(planned.edge_alone_address),

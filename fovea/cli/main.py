@@ -113,7 +113,9 @@ def exit_code(error: FoveaError) -> int:
 def _plain(error: FoveaError) -> str:
     from rich.markup import escape
 
-    return escape(str(error))
+    from fovea.cli.terminal_text import printable
+
+    return escape(printable(str(error)))
 
 
 if __name__ == "__main__":

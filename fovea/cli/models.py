@@ -23,7 +23,12 @@ def list_command() -> None:
     """Say which models can be fetched, for which tier, and on what terms."""
     table = Table(box=SIMPLE)
     for heading in ("trio", "tier", "model", "MB", "licence", "from"):
-        table.add_column(heading, justify="right" if heading == "MB" else "left", no_wrap=heading != "from")
+        table.add_column(
+            heading,
+            justify="right" if heading == "MB" else "left",
+            no_wrap=heading != "from",
+            overflow="fold",
+        )
     for trio in TRIOS:
         for model in trio.models:
             table.add_row(

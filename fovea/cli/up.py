@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from fovea.cli.terminal_text import printable
 from fovea.core.errors import Cancelled
 
 if TYPE_CHECKING:
@@ -123,7 +124,7 @@ def _shower(console: Console) -> Callable[[str, str], None]:
     def show(name: str, line: str) -> None:
         colour = next((colour for tier, colour in _COLOURS.items() if name.startswith(tier)), "white")
         with lock:
-            console.print(Text(f"{name:{_NAME_CELLS}}", colour) + Text(f" {plain_log(line)}"))
+            console.print(Text(f"{name:{_NAME_CELLS}}", colour) + Text(f" {printable(plain_log(line))}"))
 
     return show
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from operator import attrgetter
 
@@ -23,15 +24,23 @@ class FeatureSettings:
 
     sure_from    an answered (calibrated) score at or above is certain
     noise_below  raw candidates below say nothing
+    class_weights  how much doubt about a box of a class (by id; 1 for others) counts. With them the two features of
+                   doubt, entropy_sum and weak_mass, are of the calibrated scores of all that was answered; without, of
+                   the raw scores of the candidates
     """
 
     sure_from: float = 0.6
     noise_below: float = 0.05
+    class_weights: Mapping[int, float] | None = None
 
     def __post_init__(self) -> None:
         for name, score in (("sure_from", self.sure_from), ("noise_below", self.noise_below)):
             if not 0 <= score <= 1:
                 raise Malformed(f"feature settings {name}: expected 0 to 1, got {score}")
+        if self.class_weights is not None and not all(
+            0 <= weight < math.inf for weight in self.class_weights.values()
+        ):
+            raise Malformed("feature settings class_weights: expected finite numbers of 0 or more")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,9 +78,10 @@ class FrameFeatures:
     mean_score: float
     """their mean score, 0 without one"""
     entropy_sum: float
-    """bits: the binary entropy of the raw score of every candidate that is not noise, added up"""
+    """bits: the binary entropy of the score of every candidate that is not noise, added up; which scores, and by which
+    weights, say the settings"""
     weak_mass: float
-    """raw scores of the candidates that are not noise and were not answered, added up: what may be overlooked"""
+    """scores of the candidates that are not noise and are not told, added up likewise: what may be overlooked"""
     uncertain_count: float
     """answered boxes below `sure_from`"""
     smallest_share: float
@@ -117,16 +127,20 @@ def frame_features(
     scene: SceneFacts = SceneFacts(),
     previous: FrameFeatures | None = None,
     settings: FeatureSettings = FeatureSettings(),
+    weak: Detections | None = None,
 ) -> FrameFeatures:
-    """The features of one frame, from what the model saw, what it answers, and what is known beside.
+    """The features of one frame, from what the model saw, what it answers, and what is known beside. `weak` is all
+    that it answers, the boxes too weak to be told among them; `detections` when it is left out.
 
     `previous` are the features of the same camera's frame before; without them `change` is 0. What is answered is
     taken to be the strongest of the candidates: merged answers of several models do not tell which they came from.
     """
     scores: list[float] = detections.scores.tolist()
     boxes: list[list[float]] = detections.boxes_xyxy.tolist()
-    raw = sorted(
-        (score for score in candidates.best_scores.tolist() if score >= settings.noise_below), reverse=True
+    doubts = (
+        _raw_doubts(candidates, len(scores), settings)
+        if settings.class_weights is None
+        else weighed_doubts(weak or detections, len(scores), settings)
     )
     frame_px = float(detections.image_size.width * detections.image_size.height)
     count, total = len(scores), sum(scores)
@@ -134,8 +148,8 @@ def frame_features(
         box_count=float(count),
         top_score=max(scores, default=0.0),
         mean_score=total / count if count else 0.0,
-        entropy_sum=_entropy_sum(raw),
-        weak_mass=sum(raw[count:]),
+        entropy_sum=doubts[0],
+        weak_mass=doubts[1],
         uncertain_count=float(sum(score < settings.sure_from for score in scores)),
         smallest_share=min(math.sqrt(min(map(_area, boxes), default=frame_px) / frame_px), 1.0),
         crowding=_crowding(boxes[:_MOST_CROWDED]),
@@ -154,6 +168,29 @@ def contrast_of(pixels: ImageArray) -> float:
 
 
 # Plain Python from here on: for the few boxes of a frame it takes less time than the calls into numpy.
+
+
+def weighed_doubts(answered: Detections, told: int, settings: FeatureSettings) -> tuple[float, float]:
+    """entropy_sum and weak_mass by class weights, of all that was answered, best first; the first `told` are told."""
+    weights = settings.class_weights or {}
+    entropy = mass = 0.0
+    for row, (score, class_id) in enumerate(
+        zip(answered.scores.tolist(), answered.class_ids.tolist(), strict=True)
+    ):
+        if score < settings.noise_below:
+            break
+        weight = weights.get(class_id, 1.0)
+        entropy += weight * _entropy_sum([score])
+        if row >= told:
+            mass += weight * score
+    return entropy, mass
+
+
+def _raw_doubts(candidates: Candidates, told: int, settings: FeatureSettings) -> tuple[float, float]:
+    raw = sorted(
+        (score for score in candidates.best_scores.tolist() if score >= settings.noise_below), reverse=True
+    )
+    return _entropy_sum(raw), sum(raw[told:])
 
 
 def _entropy_sum(raw: list[float]) -> float:

@@ -1,8 +1,8 @@
 """Applying a fitted gate: twelve features in, the probability that asking pays and the expected gain out.
 
 Fitted by `calibration.fit_gate`, carried in the bundle as `gate.json`, applied here. Two forms, chosen by
-measurement: boosted trees as flat arrays, and a small perceptron. Features go through log(1 + x) first: most of them
-are counts or masses with a long tail.
+measurement: boosted trees as flat arrays, and a small perceptron. Square roots of the features are taken first: most
+of them are counts or masses with a long tail.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from fovea.core.arrays import FloatArray, IntArray
 from fovea.core.errors import Malformed
-from fovea.core.features import FEATURE_NAMES, FrameFeatures
+from fovea.core.features import FEATURE_NAMES, FeatureSettings, FrameFeatures
 from fovea.core.gate import Opinion, RuleGate
 from fovea.core.routing import Reason
 from fovea.core.scores import PlattCurve
@@ -33,7 +33,7 @@ class Regressor(Protocol):
     """A fitted function of the features."""
 
     def apply(self, x: FloatArray) -> float:
-        """Its value at x f32[12] = log1p of the features."""
+        """Its value at x f32[12] = square roots of the features."""
         ...
 
 
@@ -219,10 +219,12 @@ class LearnedGate:
     ask_curve: PlattCurve
     gain: Regressor
     price: StartPrice = StartPrice()
+    class_weights: Mapping[int, float] = field(default_factory=dict)
+    """for `FeatureSettings.class_weights`: the features that it was fitted on"""
     wording: RuleGate = field(default_factory=RuleGate)
 
     def judge(self, features: FrameFeatures) -> Opinion:
-        x = np.log1p(features.vector)
+        x = np.sqrt(features.vector)
         logit = self.asks.apply(x)
         p_ask = 1 / (
             1 + math.exp(-min(max(self.ask_curve.slope * logit + self.ask_curve.offset, -60.0), 60.0))
@@ -239,6 +241,7 @@ def gate_to_json(gate: LearnedGate) -> dict[str, Any]:
         "format": GATE_FORMAT, "features": list(FEATURE_NAMES),
         "asks": _regressor_to_json(gate.asks), "gain": _regressor_to_json(gate.gain),
         "ask_curve": {"slope": gate.ask_curve.slope, "offset": gate.ask_curve.offset},
+        "class_weights": {str(class_id): weight for class_id, weight in sorted(gate.class_weights.items())},
         "price": {"gain_per_byte": gate.price.gain_per_byte, "ask_bytes": gate.price.ask_bytes},
     }  # fmt: skip
 
@@ -252,12 +255,14 @@ def gate_from_json(data: Mapping[str, Any]) -> LearnedGate:
     try:
         curve = PlattCurve(float(data["ask_curve"]["slope"]), float(data["ask_curve"]["offset"]))
         price = StartPrice(float(data["price"]["gain_per_byte"]), float(data["price"]["ask_bytes"]))
+        weights = {int(class_id): float(weight) for class_id, weight in data["class_weights"].items()}
+        FeatureSettings(class_weights=weights)
         return LearnedGate(
-            _regressor_from_json(data["asks"]), curve, _regressor_from_json(data["gain"]), price
+            _regressor_from_json(data["asks"]), curve, _regressor_from_json(data["gain"]), price, weights
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise Malformed(
-            f"gate: expected asks, gain, ask_curve and price, got something else ({error})"
+            f"gate: expected asks, gain, ask_curve, class_weights and price, got something else ({error})"
         ) from error
 
 

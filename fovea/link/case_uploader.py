@@ -40,6 +40,8 @@ class UploaderSettings:
     first_pause_s, longest_pause_s
                       after a failed delivery, doubled with each that fails in a row
     busy_poll_s       how often it looks whether it may go on
+    longest_busy_s    when live questions left no room for so long, one case goes all the same: a camera that always
+                      asks must not fill its spool for ever
     tries             so often a case is tried for which no answer comes in time, or at which the tier above breaks,
                       before others go first for a while
     """
@@ -49,6 +51,7 @@ class UploaderSettings:
     first_pause_s: float = 1.0
     longest_pause_s: float = 60.0
     busy_poll_s: float = 0.1
+    longest_busy_s: float = 10.0
     tries: int = 3
 
     def __post_init__(self) -> None:
@@ -57,6 +60,7 @@ class UploaderSettings:
             and self.timeout_s > 0
             and 0 < self.first_pause_s <= self.longest_pause_s < float("inf")
             and self.busy_poll_s > 0
+            and self.longest_busy_s > 0
             and self.tries >= 1
         ):
             raise Malformed(f"uploader settings: expected numbers above 0, got {self}")
@@ -100,6 +104,7 @@ class CaseUploader:
         self._late_in_a_row = 0
         self._tries: dict[str, int] = {}
         self._is_turned_away = False
+        self._free_mono_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="case uploader", daemon=True)
 
     @property
@@ -134,9 +139,10 @@ class CaseUploader:
 
     def _step(self) -> None:
         """Waits until it may, then delivers one case."""
-        if self._is_busy():
+        if self._is_busy() and time.monotonic() < self._free_mono_s + self._settings.longest_busy_s:
             self._stop.wait(self._settings.busy_poll_s)
             return
+        self._free_mono_s = time.monotonic()
         pause_s = self._next_mono_s - time.monotonic()
         if pause_s > 0:
             # In parts, so that no stop and no clock keeps it.

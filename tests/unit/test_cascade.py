@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from calibration.cascade import CascadeFrame, CascadeTable, top_share
+from calibration.cascade import CascadeFrame, CascadeTable, mean_ap, top_share
 from calibration.evaluate import EvaluatedFrame, evaluate
 from calibration.reward import context_reward, found_more
 from fovea.core.errors import Malformed
@@ -106,3 +106,11 @@ def test_a_cascade_of_nothing_is_refused() -> None:
     single = CascadeTable.of(cascade_frames(1), LABELS.ids)
     with pytest.raises(Malformed, match="context reward: expected two frames"):
         context_reward(single)
+
+
+def test_a_mixture_by_clips_has_the_ap_of_the_mixture_by_frames_under_any_weighting() -> None:
+    table = CascadeTable.of(cascade_frames(24), LABELS.ids)
+    asked = np.random.default_rng(2).random(24) < 0.5
+    weights = np.random.default_rng(3).integers(0, 3, (len(table.clips), 6)).astype(float)
+    by_frames = table.ap(np.repeat(asked[:, None], 6, axis=1), weights)
+    assert mean_ap(table.mixed(asked), weights) == pytest.approx(by_frames, abs=1e-12)

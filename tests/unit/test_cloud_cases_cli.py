@@ -59,6 +59,21 @@ def test_the_list_shows_the_newest_first_and_what_is_kept_of_each_camera(folder:
     assert "gate: 2 cases, 1 of them audits" in text
 
 
+def test_a_name_from_the_network_cannot_speak_to_the_terminal(tmp_path: Path) -> None:
+    store = CaseStore.open(StoreAddress.in_folder(tmp_path))
+    case = hard_case(9, camera="gate\x1b[2J", tiers=(), reasons=("why\x1b]0;owned\x07",))
+    store.add(case)
+    store.close()
+    for text in (said("list", "--store", tmp_path), said("show", case.id, "--store", tmp_path)):
+        assert "gate\ufffd[2J" in text and "\x1b]" not in text and "\x07" not in text
+
+
+def test_reasons_stay_readable_in_80_cells(folder: Path) -> None:
+    result = CliRunner().invoke(app, ["list", "--store", str(folder)], env={"COLUMNS": "80"})
+    for word in ("vanished_track", "weak_boxes", "2025-03-01", "12:00:01", "-/-/-", "[bold]yard"):
+        assert word in result.output
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [

@@ -100,6 +100,18 @@ def test_urls_stay_as_they_are(tmp_path: Path) -> None:
     assert (address.database, address.images) == ("sqlite:////x/y", "s3://bucket/x")
 
 
+def test_a_sqlite_file_is_that_of_the_folder_of_the_configuration(tmp_path: Path) -> None:
+    file = tmp_path / "cloud.yaml"
+    for given, meant in [
+        ("sqlite:///kept/cases.db", f"sqlite:///{tmp_path / 'kept' / 'cases.db'}"),
+        ("sqlite://", "sqlite://"),
+        ("sqlite:///:memory:", "sqlite:///:memory:"),
+        ("postgresql+x://me:hunter2@db/c", "postgresql+x://me:hunter2@db/c"),
+    ]:
+        file.write_text(f"store: {{database: '{given}'}}")
+        assert load_config(file).store.address().database == meant
+
+
 def test_the_command_checks_it_by_its_name_and_prints_its_schema() -> None:
     assert "is a sound cloud configuration" in CliRunner().invoke(app, ["check", str(SHIPPED)]).output
     schema = json.loads(CliRunner().invoke(app, ["schema", "cloud"]).output)

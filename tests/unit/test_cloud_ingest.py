@@ -19,7 +19,7 @@ from cloud.case_metrics import CaseMetrics
 from cloud.case_writer import AskedFrame, CaseWriter, Fate, Way, WriterLimits
 from cloud.ingest import ASKED, KeepingAnswerer, StoreDesk
 from cloud.stored_case import Receipt
-from fovea.core.errors import DeadlineExceeded, FoveaError, Malformed, StoreCorrupt, Unavailable
+from fovea.core.errors import DeadlineExceeded, Malformed, StoreCorrupt, Unavailable
 from fovea.core.frame import FrameId, ImageSize
 from fovea.core.hard_case import HardCase
 from fovea.core.merging import MergeSettings, merge_answers
@@ -39,7 +39,7 @@ class FakeKeeper:
 
     def __init__(self) -> None:
         self.kept: list[tuple[HardCase, ImageSize | None]] = []
-        self.fail_with: list[Exception] = []
+        self.fail_with: list[BaseException] = []
         self.free = threading.Event()
         self.free.set()
         self.calls = 0
@@ -197,9 +197,12 @@ def test_a_stop_while_the_store_has_no_room_ends_in_time_and_tells_what_is_lost(
     assert keeper.kept == []
 
 
-@pytest.mark.parametrize("error", [Malformed("no picture"), StoreCorrupt("rows make no sense")])
+@pytest.mark.parametrize(
+    "error",
+    [Malformed("no picture"), StoreCorrupt("rows make no sense"), OverflowError("nobody thought of it")],
+)
 def test_a_frame_that_cannot_be_kept_does_not_hold_up_the_next(
-    writer: CaseWriter, keeper: FakeKeeper, counted: Counted, error: FoveaError
+    writer: CaseWriter, keeper: FakeKeeper, counted: Counted, error: Exception
 ) -> None:
     keeper.fail_with = [error]
     writer.offer(asked_frame(1))
@@ -212,7 +215,7 @@ def test_a_frame_that_cannot_be_kept_does_not_hold_up_the_next(
 def test_a_writer_that_breaks_says_so_and_refuses_from_then_on(
     writer: CaseWriter, keeper: FakeKeeper, counted: Counted, caplog: pytest.LogCaptureFixture
 ) -> None:
-    keeper.fail_with = [RuntimeError("a bug")]
+    keeper.fail_with = [SystemExit("a bug")]
     writer.offer(asked_frame(1))
     until(lambda: not writer.offer(asked_frame(2)))
     assert writer.trouble == "the writer broke, see the log"

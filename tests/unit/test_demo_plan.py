@@ -164,3 +164,18 @@ def test_mistakes_in_own_configurations_are_found_before_anything_starts(tmp_pat
 )
 def test_logs_of_tiers_are_shown_for_people(line: str, shown: str) -> None:
     assert plain_log(line) == shown
+
+
+def test_a_demo_clears_what_an_earlier_one_left_and_nothing_else(tmp_path: Path) -> None:
+    from fovea.cli.demo_run import clear_earlier_run
+
+    clear_earlier_run(tmp_path / "new")
+    write_plan(TierPlan(tmp_path / "run", street_cameras()))
+    clear_earlier_run(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "somebodys").mkdir()
+    (tmp_path / "somebodys" / "thesis.txt").write_text("years")
+    for folder in (tmp_path / "somebodys", tmp_path / "somebodys" / "thesis.txt"):
+        with pytest.raises(Malformed, match="give another --out"):
+            clear_earlier_run(folder)
+    assert (tmp_path / "somebodys" / "thesis.txt").read_text() == "years"

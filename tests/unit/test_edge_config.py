@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from edge_server.bootstrap import build
 from edge_server.config import CloudConfig, EdgeConfig, SpoolConfig, load_config
-from fovea.cli.config import app
+from fovea.cli.config import app, kind_named
 from fovea.core.arrays import ImageArray
 from fovea.core.detections import Inference
 from fovea.core.errors import Incompatible, Malformed, NotFound, Unavailable
@@ -317,9 +317,30 @@ def test_the_command_says_that_a_configuration_is_good() -> None:
     assert "is a sound edge configuration" in result.stdout
 
 
+def test_the_kind_is_what_the_name_of_the_file_says() -> None:
+    assert [
+        kind_named(Path(name)) for name in ("agent.yaml", "a/my-agent.yaml", "Edge_2.yaml", "cloud.lab.yml")
+    ] == [
+        "agent",
+        "agent",
+        "edge",
+        "cloud",
+    ]
+    for name in ("config.yaml", "edge-agent.yaml", "agents.yaml", "agent/x.yaml"):
+        with pytest.raises(Malformed, match=r"expected a name that says its kind.*--kind agent\|cloud\|edge"):
+            kind_named(Path(name))
+
+
+def test_a_spool_that_some_cases_would_never_fit_into_is_refused() -> None:
+    text = "bundle: b.fovea\ncloud: {address: 'c:1', spool: {folder: s, max_bytes: 1000000}}\n"
+    with pytest.raises(Malformed, match=r"cloud\.spool\.max_bytes: expected room for a request"):
+        parse_config(text, EdgeConfig, "edge.yaml")
+    parse_config(text + "limits: {max_request_bytes: 1000000}\n", EdgeConfig, "edge.yaml")
+
+
 def test_the_command_passes_mistakes_on(tmp_path: Path) -> None:
-    (tmp_path / "e.yaml").write_text(MANY_MISTAKES)
-    result = CliRunner().invoke(app, ["check", str(tmp_path / "e.yaml")])
+    (tmp_path / "edge.yaml").write_text(MANY_MISTAKES)
+    result = CliRunner().invoke(app, ["check", str(tmp_path / "edge.yaml")])
     assert isinstance(result.exception, Malformed)
     assert "15 mistakes" in str(result.exception)
 

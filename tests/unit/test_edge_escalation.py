@@ -235,6 +235,16 @@ async def test_a_cloud_that_fails_leaves_the_merged_answer_marked_as_degraded(
     assert edge.counting.ended == [(Escalated.FAILED, reason)]
 
 
+async def test_a_question_that_cannot_be_put_takes_no_place_for_ever() -> None:
+    """Its probability is so small that the product with the edge's own is no number above 0 any more."""
+    question = DetectQuestion(b"a jpeg", send_probability=5e-324)
+    with edge_of(FakeLink(), p_ask=0.0, audit_share=0.1, draw=0.05, max_in_flight=1) as edge:
+        for _ in range(3):
+            assert (await edge.answer(question)).revision == 2
+            await until(lambda: edge.escalation.in_flight == 0)
+    assert all((asked.send_probability or 0) > 0 for asked, _ in edge.link.asks)
+
+
 async def test_an_answer_about_another_picture_is_no_answer() -> None:
     def elsewhere(question: DetectQuestion, timeout_s: float) -> DetectAnswer:
         return DetectAnswer(seen(0.9, "cloud", ImageSize(32, 32)), model_ref(), LABELS, revision=2)

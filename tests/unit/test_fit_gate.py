@@ -6,6 +6,8 @@ import json
 
 import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from calibration.fit_gate import (
     GateFitSettings,
@@ -56,7 +58,7 @@ def test_frames_that_gain_more_get_a_higher_opinion_on_clips_never_seen() -> Non
 
 
 def test_the_probability_says_how_often_asking_pays() -> None:
-    settings = GateFitSettings()
+    settings = GateFitSettings(pays_share=0.3)
     learned = samples(1500)
     gate = fit_gate(learned, settings)
     fresh = samples(1500, seed=2)
@@ -153,7 +155,7 @@ def test_edge_cases_count_ten_times() -> None:
     weights = sample_weights(reward, GateFitSettings())
     assert weights[-1] == 10
     assert np.count_nonzero(weights == 10) == 5
-    assert pays_of(reward, GateFitSettings()).sum() == 30
+    assert pays_of(reward, GateFitSettings(pays_share=0.3)).sum() == 30
 
 
 @pytest.mark.parametrize(
@@ -181,10 +183,38 @@ def test_frames_none_of_which_gains_are_refused() -> None:
         ({"format": 9}, "expected format 1, got 9"),
         ({"features": ["other"]}, "fitted on other features"),
         ({"asks": {"kind": "forest"}}, "expected trees or perceptron"),
-        ({"gain": {}}, "expected asks, gain and ask_curve"),
+        ({"price": {"gain_per_byte": 0, "ask_bytes": 1000}}, "gate price gain_per_byte: expected a finite"),
+        ({"price": {"gain_per_byte": 1e-6}}, "expected asks, gain, ask_curve, class_weights and price"),
+        ({"class_weights": {"0": -1}}, "class_weights: expected finite numbers"),
+        ({"class_weights": 3}, "expected asks, gain, ask_curve, class_weights and price"),
+        ({"gain": {}}, "expected asks, gain, ask_curve, class_weights and price"),
     ],
 )
 def test_a_gate_of_another_kind_is_refused(change: dict[str, object], words: str) -> None:
     data = gate_to_json(fit_gate(samples(100), GateFitSettings(trees=2)))
     with pytest.raises(Malformed, match=words):
         gate_from_json({**data, **change})
+
+
+@given(st.integers(1, 8), st.integers(1, 40), st.integers(0, 7), st.integers(0, 2**32 - 1))
+@example(trees=1, nodes=1, depth=0, seed=0)
+@example(trees=3, nodes=40, depth=64, seed=1)
+def test_trees_say_what_walking_them_node_by_node_says(trees: int, nodes: int, depth: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (trees, nodes)
+    feature = rng.integers(-1, len(FEATURE_NAMES), shape).astype(np.int32)
+    left, right = (rng.integers(0, nodes, shape).astype(np.int32) for _ in range(2))
+    threshold, value = (rng.normal(size=shape).astype(np.float32) for _ in range(2))
+    slopes = rng.normal(size=len(FEATURE_NAMES)).astype(np.float32)
+    gate = Trees(feature, threshold, left, right, value, slopes, 0.25, depth)
+    for x in rng.normal(size=(5, len(FEATURE_NAMES))).astype(np.float32):
+        expected = 0.25 + float(slopes @ x)
+        for tree in range(trees):
+            node = 0
+            for _ in range(depth):
+                if feature[tree, node] < 0:
+                    break
+                goes_left = x[feature[tree, node]] <= threshold[tree, node]
+                node = int((left if goes_left else right)[tree, node])
+            expected += float(value[tree, node])
+        assert gate.apply(x) == pytest.approx(expected, abs=1e-5)

@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -99,6 +100,15 @@ def uploading(
 
 def small(number: int) -> HardCase:
     return case_of(number, 400)
+
+
+def test_a_camera_that_asks_without_a_pause_gets_rid_of_its_cases_all_the_same(spool: CaseSpool) -> None:
+    store = Store()
+    for number in (1, 2):
+        spool.put(small(number))
+    settings = replace(QUICK, longest_busy_s=0.05)
+    with uploading(spool, store.deliver, settings, is_busy=lambda: True) as uploader:
+        wait_until(lambda: uploader.counts.delivered == 2)
 
 
 def test_cases_go_up_in_order_those_that_wait_and_those_that_come(spool: CaseSpool) -> None:

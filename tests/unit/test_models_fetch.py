@@ -243,6 +243,8 @@ def test_the_command_lists_licences_and_fetches(
     assert listing.exit_code == 0
     assert "Apache-2.0" in listing.output
     assert "AGPL-3.0-or-later" in listing.output
+    narrow = CliRunner().invoke(app, ["list"], env={"COLUMNS": "80"}).output
+    assert "…" not in narrow, "addresses are whole"
     trio = trio_on(hub)
     monkeypatch.setattr("fovea.cli.models.find_trio", lambda name: trio)
     result = CliRunner().invoke(app, ["fetch", "nets", "--out", str(tmp_path / "m")], env={"COLUMNS": "200"})

@@ -311,6 +311,16 @@ def tier_answer(**changes: Any) -> wire.TierAnswer:
     return wire.TierAnswer(**fields | changes)
 
 
+def test_a_tier_answers_with_a_thousand_boxes_at_most() -> None:
+    def question(boxes: int) -> bytes:
+        seen = detections(boxes_xyxy=[1, 1, 2, 2] * boxes, scores=[0.5] * boxes, class_ids=[2] * boxes)
+        return wire.DetectRequest(encoded=b"x", answers=[tier_answer(detections=seen)]).SerializeToString()
+
+    assert len(question_from_bytes(question(1000)).answers[0].detections) == 1000
+    with pytest.raises(TooLarge, match="expected at most 1000 boxes, got 1001"):
+        question_from_bytes(question(1001))
+
+
 def elsewhere() -> wire.Detections:
     """Detections in a picture of another size."""
     return detections(image_size=wire.ImageSize(width=11, height=10))
