@@ -136,7 +136,7 @@ class NmsSpec(_Part):
 
     iou: Annotated[float, Field(gt=0, le=1)] = 0.65
     max_pairs: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    max_boxes: Annotated[int, Field(ge=1, le=10_000)] = 300
+    max_boxes: Annotated[int, Field(ge=1, le=1000)] = 300
 
     def settings(self) -> NmsSettings:
         return NmsSettings(iou=self.iou, max_pairs=self.max_pairs, max_boxes=self.max_boxes)
