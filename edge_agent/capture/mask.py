@@ -49,7 +49,9 @@ class PrivacyMask:
         masked = pixels if pixels.flags.writeable and pixels.flags.c_contiguous else pixels.copy()
         height, width = pixels.shape[:2]
         for polygon in self._polygons:
-            # OpenCV counts from the centre of a pixel; its fill includes every pixel on the outline.
+            # OpenCV counts from the centre of a pixel. Its fill leaves out pixels where a polygon is thin, so the
+            # outline is drawn on top of it: a mask may hide a pixel too many, never one too few.
             corners = np.round((polygon.in_px(width, height) - 0.5) * (1 << _SHIFT)).astype(np.int32)
             cv2.fillPoly(masked, [corners], (0, 0, 0), lineType=cv2.LINE_8, shift=_SHIFT)
+            cv2.polylines(masked, [corners], True, (0, 0, 0), thickness=2, lineType=cv2.LINE_8, shift=_SHIFT)
         return masked

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-_EARLY = 0.25
+_EARLY = 0.23
+"""Of a period. No simple fraction: a stream of four times the wanted rate would come to lie on it exactly."""
 _FAR_BEHIND_S = 1.0
 
 
 class DueFrames:
     """Thins a stream to at most `fps`: a grid of due times, of which each is served by the first frame near it.
 
-    A frame is taken a quarter of a period early, or a camera whose rate is the wanted one would lose every frame that
+    A frame is taken up to a quarter of a period early, or a camera whose rate is the wanted one would lose every frame that
     comes a moment before its time.
     """
 
