@@ -28,7 +28,7 @@ def test_as_many_frames_are_due_as_are_wanted_or_as_there_are(source_fps: int, w
 
 @given(st.integers(0, 2**32 - 1))
 def test_jitter_of_a_camera_at_the_wanted_rate_costs_hardly_a_frame(seed: int) -> None:
-    jitter = np.random.default_rng(seed).uniform(-0.012, 0.012, 300)
+    jitter = np.random.default_rng(seed).uniform(-0.011, 0.011, 300)
     times_s = [1000 + number / 10 + float(jitter[number]) for number in range(300)]
     assert len(due_times(10, times_s)) >= 298
 

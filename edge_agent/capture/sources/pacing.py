@@ -12,8 +12,8 @@ _FAR_BEHIND_S = 1.0
 class DueFrames:
     """Thins a stream to at most `fps`: a grid of due times, of which each is served by the first frame near it.
 
-    A frame is taken up to a quarter of a period early, or a camera whose rate is the wanted one would lose every frame that
-    comes a moment before its time.
+    A frame is taken up to a quarter of a period early, or a camera whose rate is the wanted one would lose every
+    frame that comes a moment before its time.
     """
 
     def __init__(self, fps: float | None) -> None:
