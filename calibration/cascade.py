@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from calibration.evaluate import MatchTable, match
-from calibration.matching import BoxSize
+from calibration.matching import BoxSize, ClassMatches
 from calibration.precision import average_precisions
 from calibration.truth import EvaluatedFrame, GroundTruth
 from fovea.core.detections import Candidates, Detections
@@ -81,6 +81,31 @@ class CascadeTable:
         weights[self.merged_rows] = counts * columns
         weights[self.weak_rows] = counts * ~columns
         return mean_ap(self.table, weights)
+
+    def mixed(self, asked: Flags) -> MatchTable:
+        """The matches of one mixture, `asked` bool[F], with whole clips as groups: small enough for thousands of
+        resamples of the clips."""
+        frames = len(self)
+        clip_of_row = np.full(2 * frames, -1, np.int32)
+        clip_of_row[np.where(asked, self.merged_rows, self.weak_rows)] = self.clip_of
+        counts = np.bincount(self.clip_of, minlength=len(self.clips)).astype(np.int64)
+        matches = {
+            key: _of_groups(each, clip_of_row, len(counts)) for key, each in self.table.matches.items()
+        }
+        return MatchTable(self.clips, counts, self.table.class_ids, matches)
+
+
+def _of_groups(matches: ClassMatches, group_of: NDArray[np.int32], groups: int) -> ClassMatches:
+    """The matches of the old groups that have a new one (-1: none), in that."""
+    kept = group_of[matches.group] >= 0
+    has_new = group_of >= 0
+    return ClassMatches(
+        matches.scores[kept],
+        group_of[matches.group[kept]],
+        matches.correct[:, kept],
+        matches.ignored[:, kept],
+        np.bincount(group_of[has_new], matches.positives[has_new], minlength=groups).astype(np.float64),
+    )
 
 
 def mean_ap(table: MatchTable, weights: Floats) -> Floats:

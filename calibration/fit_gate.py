@@ -10,13 +10,15 @@ the perceptron is the other form that was measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from calibration.cascade import Floats
+from calibration.cascade import CascadeTable, Floats, top_share
+from calibration.gain_share import gain_share
 from fovea.core.arrays import FloatArray
 from fovea.core.errors import Malformed
 from fovea.core.features import FEATURE_NAMES
@@ -24,18 +26,29 @@ from fovea.core.learned_gate import LearnedGate, Perceptron, Regressor, Trees
 from fovea.core.scores import PlattCurve
 
 _LEAST_FRAMES = 60
+PRIOR_FEATURES = ("entropy_sum",)
+"""What a gate looks at before it has learned anything."""
+PRIOR_ROWS = [FEATURE_NAMES.index(name) for name in PRIOR_FEATURES]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GateSamples:
-    """F frames to fit on: features f32[F, 12], reward f64[F], and the clip that each frame is of."""
+    """F frames to fit on: features f32[F, 12], reward f64[F], the clip that each frame is of, and where it is known
+    how many objects more are found (`calibration.reward.found_more`) f64[F]."""
 
     features: FloatArray
     reward: Floats
     clips: tuple[str, ...]
+    found_more: Floats | None = None
 
     def __post_init__(self) -> None:
         expected = (len(self.clips), len(FEATURE_NAMES))
+        if self.found_more is not None and not (
+            self.found_more.shape == self.reward.shape and np.isfinite(self.found_more).all()
+        ):
+            raise Malformed(
+                f"gate samples found_more: expected {len(self.clips)} finite numbers, got {self.found_more.shape}"
+            )
         if self.features.shape != expected or self.reward.shape != expected[:1]:
             raise Malformed(
                 f"gate samples: expected features {expected} and a reward for each clip, "
@@ -49,30 +62,42 @@ class GateSamples:
     @property
     def x(self) -> FloatArray:
         """f32[F, 12]: what the gate computes with."""
-        logs: FloatArray = np.log1p(self.features).astype(np.float32)
-        return logs
+        roots: FloatArray = np.sqrt(self.features).astype(np.float32)
+        return roots
 
     def rows(self, keep: NDArray[np.bool_]) -> GateSamples:
         """The frames that are kept."""
         clips = tuple(clip for clip, is_kept in zip(self.clips, keep, strict=True) if is_kept)
-        return GateSamples(self.features[keep], self.reward[keep], clips)
+        found_more = None if self.found_more is None else self.found_more[keep]
+        return GateSamples(self.features[keep], self.reward[keep], clips, found_more)
+
+
+class Form(StrEnum):
+    """What a head is."""
+
+    TREES = "trees"
+    PERCEPTRON = "perceptron"
 
 
 @dataclass(frozen=True, slots=True)
 class GateFitSettings:
-    """pays_from: a frame pays when its reward is among this share of the highest (and above 0). edge_share and
+    """pays_share: a frame pays when its reward is among this share of the highest (and above 0). edge_share and
     edge_weight: the share with the largest rewards counts this many times. focal_gamma: how much the ask head looks
-    away from clear frames. trees, depth, rate, least_leaf, ridge: how freely the heads may bend."""
+    away from clear frames. steady: how much of the gain head's target is what the number of objects found makes
+    likely, instead of the reward itself. trees, depth, rate, least_leaf_share, ridge: how freely the heads may bend;
+    form: what they are."""
 
-    pays_share: float = 0.3
+    form: Form = Form.TREES
+    pays_share: float = 0.7
+    steady: float = 0.5
     edge_share: float = 0.05
     edge_weight: float = 10.0
     focal_gamma: float = 2.0
-    trees: int = 60
-    depth: int = 3
-    rate: float = 0.06
-    least_leaf_share: float = 0.02
-    ridge: float = 3.0
+    trees: int = 20
+    depth: int = 2
+    rate: float = 0.05
+    least_leaf_share: float = 0.05
+    ridge: float = 1000.0
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -80,10 +105,13 @@ class GateFitSettings:
             0 < self.edge_share < self.pays_share < 1 and self.edge_weight >= 1 and self.focal_gamma >= 0
         ):
             raise Malformed(f"gate fit settings: expected 0 < edge_share < pays_share < 1, got {self}")
+        if not 0 <= self.steady <= 1:
+            raise Malformed(f"gate fit settings steady: expected 0 to 1, got {self.steady}")
 
 
 def fit_gate(samples: GateSamples, settings: GateFitSettings = GateFitSettings()) -> LearnedGate:
-    """A gate of boosted trees. The probability is calibrated by predictions on clips left out in turn.
+    """A gate of the form that the settings say. The probability is calibrated by predictions on clips left out in
+    turn.
 
     Raises Malformed where no frame pays, or all do.
     """
@@ -91,16 +119,73 @@ def fit_gate(samples: GateSamples, settings: GateFitSettings = GateFitSettings()
     weights = sample_weights(samples.reward, settings)
 
     def ask_head(keep: NDArray[np.bool_]) -> Regressor:
-        return fit_trees(samples.x[keep], pays[keep].astype(float), weights[keep], settings, is_logistic=True)
+        return fit_head(samples.x[keep], pays[keep].astype(float), weights[keep], settings, is_logistic=True)
 
     logits = out_of_fold(samples, ask_head)
     everything = np.ones(len(samples.clips), bool)
-    flat = np.ones(len(weights))
     return LearnedGate(
-        asks=ask_head(everything),
-        ask_curve=fit_platt(logits, pays),
-        gain=fit_trees(samples.x, tamed(samples.reward), flat, settings, is_logistic=False),
+        asks=ask_head(everything), ask_curve=fit_platt(logits, pays), gain=_gain_head(samples, settings)
     )
+
+
+def gain_out_of_fold(samples: GateSamples, settings: GateFitSettings) -> Floats:
+    """f64[F]: the gain that is expected of each frame by a head fitted without the frame's clip."""
+    return out_of_fold(samples, lambda keep: _gain_head(samples.rows(keep), settings))
+
+
+def fit_head(
+    x: FloatArray, y: Floats, weights: Floats, settings: GateFitSettings, is_logistic: bool
+) -> Regressor:
+    """A head of the form that the settings say."""
+    fit = fit_trees if settings.form is Form.TREES else fit_perceptron
+    return fit(x, y, weights, settings, is_logistic)
+
+
+def _gain_head(samples: GateSamples, settings: GateFitSettings) -> Regressor:
+    target = steadied(samples, settings.steady)
+    return fit_head(samples.x, target, np.ones(len(target)), settings, is_logistic=False)
+
+
+def steadied(samples: GateSamples, share: float) -> Floats:
+    """The reward, without its tails, and `share` of it replaced by what the number of objects found more makes
+    likely. AP hangs on few frames with rare objects; counts are blunter, but much less a matter of luck."""
+    reward = tamed(samples.reward)
+    if samples.found_more is None or not np.ptp(samples.found_more):
+        return reward
+    found = tamed(samples.found_more)
+    slope, offset = np.polyfit(found, reward, 1)
+    mixed: Floats = (1 - share) * reward + share * (max(slope, 0.0) * found + offset)
+    return mixed
+
+
+TRIAL_SHARES = (0.1, 0.2, 0.3)
+
+
+@dataclass(frozen=True, slots=True)
+class GateTrial:
+    """How a form did on clips left out: its gain share at each of TRIAL_SHARES."""
+
+    form: Form
+    shares: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        return sum(self.shares) / len(self.shares)
+
+
+def try_forms(
+    samples: GateSamples, table: CascadeTable, settings: GateFitSettings = GateFitSettings()
+) -> list[GateTrial]:
+    """Each form fitted on four fifths of the clips in turn and asked about the rest."""
+    trials = []
+    for form in Form:
+        expected = gain_out_of_fold(samples, replace(settings, form=form))
+        shares = (
+            gain_share(table, top_share(expected, share), top_share(samples.reward, share))
+            for share in TRIAL_SHARES
+        )
+        trials.append(GateTrial(form, tuple(shares)))
+    return trials
 
 
 def pays_of(reward: Floats, settings: GateFitSettings) -> NDArray[np.bool_]:
@@ -181,14 +266,24 @@ def fit_platt(logits: Floats, pays: NDArray[np.bool_], steps: int = 200) -> Plat
 def _ridge(
     x: FloatArray, y: Floats, weights: Floats, ridge: float, is_logistic: bool
 ) -> tuple[FloatArray, float]:
-    """Slopes f32[12] and bias of the line; of standardised features, so that one ridge suits all."""
+    """Slopes f32[12] and bias of the line, of standardised features, so that one ridge suits all.
+
+    Few frames want a prior: the line is drawn not towards none, but towards the best line of PRIOR_FEATURES alone,
+    which rank frames well on every pair of models that was looked at.
+    """
     mean, scale = x.mean(axis=0), x.std(axis=0) + 1e-6
     z = (x - mean) / scale
     target = np.where(y > 0, 2.0, -2.0) if is_logistic else y
-    centre = float(np.average(target, weights=weights))
+    left = target - float(np.average(target, weights=weights))
+    prior = z[:, PRIOR_ROWS].sum(axis=1)
+    strength = max(float((weights * prior) @ left / ((weights * prior) @ prior + 1e-9)), 0.0)
+    left = left - strength * prior
     gram = (z * weights[:, None]).T @ z + ridge * len(z) / 100 * np.eye(z.shape[1])
-    slopes = np.linalg.solve(gram, (z * weights[:, None]).T @ (target - centre)) / scale
-    return slopes.astype(np.float32), centre - float(slopes @ mean)
+    slopes = np.linalg.solve(gram, (z * weights[:, None]).T @ left)
+    slopes[PRIOR_ROWS] += strength
+    slopes = slopes / scale
+    bias = float(np.average(target - z @ (slopes * scale), weights=weights)) - float(slopes @ mean)
+    return slopes.astype(np.float32), bias
 
 
 def _focal_pull(value: Floats, y: Floats, gamma: float) -> Floats:
@@ -214,7 +309,7 @@ def _grown(x: FloatArray, pull: Floats, weights: Floats, settings: GateFitSettin
 
 
 def _as_arrays(trees: Sequence[Any], slopes: FloatArray, bias: float, settings: GateFitSettings) -> Trees:
-    nodes = max(tree.tree_.node_count for tree in trees)
+    nodes = max((tree.tree_.node_count for tree in trees), default=1)
     shape = (len(trees), nodes)
     feature, left, right = np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     threshold, value = np.zeros(shape, np.float32), np.zeros(shape, np.float32)

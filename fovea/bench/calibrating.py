@@ -57,7 +57,7 @@ class CalibratedPair:
         price = self.fitted.gate.price
         text = (
             f"Gain share at 10, 20 and 30 % on clips left out: {trials}. Taken: {self._form}.",
-            f"Price to begin with: {price.gain_per_byte:.3g} of AP a byte; a question has {price.ask_bytes:,.0f} bytes.",
+            f"Price to begin with: {price.gain_per_byte:.3g} of AP a byte; a question has {price.ask_bytes:,.0f}.",
             "The curves and figures are of the validation clips, on which only the price was found; the benchmark "
             "`fovea bench gate` has those of the test clips.",
             *(
@@ -115,7 +115,7 @@ def with_gate(bundle: Bundle, pair: CalibratedPair, version: str = "") -> Bundle
 
 
 def with_scores(bundle: Bundle, fitted: FittedScores, version: str = "") -> Bundle:
-    """The bundle with this score calibration, and without a gate: one that was fitted for other scores is wrong now."""
+    """The bundle with this score calibration, and without a gate: one fitted for other scores is wrong now."""
     changed = bundle.with_calibration(fitted.calibration, **_fields(bundle, fitted.figures, version))
     return changed.with_parts({"gate.json": None})
 

@@ -19,6 +19,9 @@ from fovea.core.errors import BrokenError, Malformed
 if TYPE_CHECKING:
     from calibration.align_models import ClipFrames
     from calibration.align_report import AlignmentReport
+    from fovea.bench.calibration_report import ReportPart
+    from fovea.bench.scores import FittedScores
+    from fovea.runtime.bundle import Bundle
 
 app = typer.Typer(
     add_completion=False,
@@ -91,6 +94,151 @@ def align(
         return
     out.mkdir(parents=True, exist_ok=True)
     console.print(f"written to {corrected_bundle(first, report, version).write(out)}", highlight=False)
+
+
+_Folder = Annotated[
+    Path, typer.Option(help="Keep recordings here; a run that was broken off goes on from them.")
+]
+_Out = Annotated[Path, typer.Option(help="Write the calibrated bundles into this folder.")]
+_Report = Annotated[Path | None, typer.Option("--report", help="Also write a report, as one HTML file.")]
+_Version = Annotated[str, typer.Option(help="Version of the calibrated bundles; empty: the one they have.")]
+_Workers = Annotated[int, typer.Option(min=1, max=64, help="Processes that record.")]
+_FitClips = Annotated[int, typer.Option(min=5, help="Clips of each condition to fit on.")]
+_ValClips = Annotated[int, typer.Option(min=1, max=12, help="Clips of each condition to find prices on.")]
+_Bundle = Annotated[str, typer.Argument(help="A .fovea file, or zoo:NAME.")]
+_Edge = Annotated[str, typer.Option(help="What the edge runs.")]
+_Cloud = Annotated[str, typer.Option(help="What the cloud runs.")]
+
+
+@app.command()
+def scores(
+    bundle: _Bundle,
+    out: _Out,
+    images: Annotated[Path | None, typer.Option(help="Your own images, instead of the street.")] = None,
+    labels: Annotated[Path | None, typer.Option(help="Their labels, a YOLO text file for each.")] = None,
+    clips: _FitClips = 20,
+    version: _Version = "",
+    report: _Report = None,
+) -> None:
+    """Fit what the scores of a bundle mean: how often a box with that score is right."""
+    from fovea.bench.calibrating import scores_part, with_scores
+    from fovea.bench.calibration_report import write_report
+    from fovea.process.config_parts import bundle_path
+    from fovea.runtime.bundle import Bundle
+
+    if (images is None) != (labels is None):
+        raise Malformed("fovea calibrate scores: expected both --images and --labels, or neither")
+    own = Bundle.open(bundle_path(bundle))
+    console = Console()
+    with Console(stderr=True).status("looking at frames"):
+        fitted = _fitted_scores(own, images, labels, clips)
+    part = scores_part(own, fitted)
+    console.print(escape(part.text[0]), highlight=False)
+    if report is not None:
+        write_report(report, f"Calibration of {own.ref.name}", [part])
+    _write_bundle(console, with_scores(own, fitted, version), out)
+
+
+@app.command()
+def gate(
+    bundle: _Bundle,
+    out: _Out,
+    edge: _Edge = "zoo:street-edge",
+    cloud: _Cloud = "zoo:street-cloud",
+    folder: _Folder = Path("out/gate"),
+    fit_clips: _FitClips = 30,
+    val_clips: _ValClips = 10,
+    workers: _Workers = 1,
+    version: _Version = "",
+    report: _Report = None,
+) -> None:
+    """Fit when the camera asks the edge, and when the edge asks the cloud, on the street."""
+    from fovea.bench.calibration_report import write_report
+
+    console = Console()
+    sample = (fit_clips, val_clips, workers)
+    parts = _gates(console, (bundle, edge, cloud), sample, folder, out, version)
+    if report is not None:
+        write_report(report, "Calibration of the gates", parts)
+
+
+@app.command("all")
+def every(
+    bundle: _Bundle,
+    out: _Out,
+    edge: _Edge = "zoo:street-edge",
+    cloud: _Cloud = "zoo:street-cloud",
+    folder: _Folder = Path("out/gate"),
+    fit_clips: _FitClips = 30,
+    val_clips: _ValClips = 10,
+    workers: _Workers = 1,
+    version: _Version = "",
+    report: _Report = None,
+) -> None:
+    """Fit the scores of the camera's bundle, then both gates, and write one report."""
+    from fovea.bench.calibrating import scores_part, with_scores
+    from fovea.bench.calibration_report import write_report
+    from fovea.process.config_parts import bundle_path
+    from fovea.runtime.bundle import Bundle
+
+    console = Console()
+    own = Bundle.open(bundle_path(bundle))
+    with Console(stderr=True).status("scores: looking at frames"):
+        fitted = _fitted_scores(own, None, None, max(fit_clips // 2, 5))
+    part = scores_part(own, fitted)
+    console.print(escape(part.text[0]), highlight=False)
+    out.mkdir(parents=True, exist_ok=True)
+    calibrated = with_scores(own, fitted, version).write(out)
+    sample = (fit_clips, val_clips, workers)
+    parts = _gates(console, (str(calibrated), edge, cloud), sample, folder, out, version)
+    write_report(report or out / "calibration.html", f"Calibration of {own.ref.name}", [part, *parts])
+    console.print(f"report in {report or out / 'calibration.html'}", highlight=False)
+
+
+def _fitted_scores(own: Bundle, images: Path | None, labels: Path | None, clips: int) -> FittedScores:
+    """Of two sets of frames: the street's, or one half and the other of somebody's own."""
+    from fovea.bench.scores import fit_bundle_scores, street_frames_of
+    from fovea.bench.yolo_folder import labelled_images
+
+    if images is None or labels is None:
+        return fit_bundle_scores(own, street_frames_of("train", clips), street_frames_of("val", 6))
+    frames = list(labelled_images(images, labels, own.manifest.label_set))
+    return fit_bundle_scores(own, frames[::2], frames[1::2])
+
+
+def _gates(
+    console: Console,
+    names: tuple[str, str, str],
+    sample: tuple[int, int, int],
+    folder: Path,
+    out: Path,
+    version: str,
+) -> list[ReportPart]:
+    from fovea.bench.calibrating import fit_gates, with_gate
+    from fovea.bench.cascade_recording import Trio
+    from fovea.bench.gate_fit import GateSample
+    from fovea.process.config_parts import bundle_path
+    from fovea.runtime.bundle import Bundle
+
+    trio = Trio(*(bundle_path(name) for name in names))
+    fit_clips, val_clips, workers = sample
+    with Console(stderr=True).status("recording") as status:
+        pairs = fit_gates(
+            trio,
+            GateSample(fit_clips, val_clips, workers=workers),
+            folder,
+            lambda split, done, every: status.update(f"recording {split}: {done} of {every} clips"),
+            status.update,
+        )
+    for pair, path in zip(pairs, (trio.camera, trio.edge), strict=True):
+        console.print(f"the {pair.asks} asks: {escape(pair.part.text[0])}", highlight=False)
+        _write_bundle(console, with_gate(Bundle.open(path), pair, version), out)
+    return [pair.part for pair in pairs]
+
+
+def _write_bundle(console: Console, bundle: Bundle, out: Path) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    console.print(f"written to {bundle.write(out)}", highlight=False)
 
 
 @contextmanager

@@ -25,8 +25,8 @@ class FeatureSettings:
     sure_from    an answered (calibrated) score at or above is certain
     noise_below  raw candidates below say nothing
     class_weights  how much doubt about a box of a class (by id; 1 for others) counts. With them the two features of
-                   doubt, entropy_sum and weak_mass, are of the calibrated scores of all that was answered; without, of
-                   the raw scores of the candidates
+                   doubt, entropy_sum and weak_mass, are of the calibrated scores of all that was answered; without,
+                   of the raw scores of the candidates
     """
 
     sure_from: float = 0.6
@@ -78,8 +78,8 @@ class FrameFeatures:
     mean_score: float
     """their mean score, 0 without one"""
     entropy_sum: float
-    """bits: the binary entropy of the score of every candidate that is not noise, added up; which scores, and by which
-    weights, say the settings"""
+    """bits: the binary entropy of the score of every candidate that is not noise, added up; which scores, and by
+    which weights, say the settings"""
     weak_mass: float
     """scores of the candidates that are not noise and are not told, added up likewise: what may be overlooked"""
     uncertain_count: float
@@ -213,7 +213,8 @@ def _crowding(boxes: list[list[float]]) -> float:
             bx1, by1, bx2, by2 = boxes[other]
             if ax1 < bx2 and bx1 < ax2 and ay1 < by2 and by1 < ay2:
                 both = (min(ax2, bx2) - max(ax1, bx1)) * (min(ay2, by2) - max(ay1, by1))
-                overlap = both / ((ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - both)
+                either = (ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - both
+                overlap = both / either if either > 0 else 0.0  # two lines that cross have no area
                 nearest[row] = max(nearest[row], overlap)
                 nearest[other] = max(nearest[other], overlap)
     return sum(nearest) / len(boxes)

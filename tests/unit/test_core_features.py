@@ -167,6 +167,37 @@ def test_facts_that_make_no_sense_are_refused(facts: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"sure_from": 1.5}, {"noise_below": math.nan}])
-def test_settings_that_make_no_sense_are_refused(settings: dict[str, float]) -> None:
+def test_settings_that_make_no_sense_are_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(Malformed, match="feature settings"):
         FeatureSettings(**settings)
+
+
+WEIGHED = FeatureSettings(class_weights={0: 3.0})
+
+
+def weak_boxes(*scores: float, class_id: int) -> Detections:
+    count = len(scores)
+    boxes = np.tile(np.array([[0, 0, 10, 10]], np.float32), (count, 1))
+    return Detections(
+        boxes, np.array(scores, np.float32), np.full(count, class_id, np.int32), TWO.image_size, TWO.model
+    )
+
+
+def test_with_class_weights_doubt_is_about_what_was_answered_and_counts_by_class() -> None:
+    told, other = weak_boxes(0.5, class_id=0), 2
+    features = frame_features(seen(), told, settings=WEIGHED, weak=weak_boxes(0.5, 0.2, 0.01, class_id=0))
+    assert features.weak_mass == pytest.approx(3 * 0.2)
+    assert features.entropy_sum == pytest.approx(3 * (1 + 0.7219281), rel=1e-5)
+    unknown = weak_boxes(0.5, class_id=other)
+    assert frame_features(seen(), unknown, settings=WEIGHED).entropy_sum == pytest.approx(1)
+
+
+def test_without_class_weights_doubt_is_about_the_raw_candidates() -> None:
+    weak = weak_boxes(0.5, 0.2, class_id=0)
+    assert frame_features(seen(0.1), answered(), weak=weak).weak_mass == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_a_class_weight_that_is_none_is_refused(weight: float) -> None:
+    with pytest.raises(Malformed, match="class_weights: expected finite numbers"):
+        FeatureSettings(class_weights={0: weight})

@@ -5,14 +5,23 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from edge_server.second_gate import SecondGate, SecondGateSettings, contradictions
+from edge_server.second_gate import (
+    FittedSecondGate,
+    SecondGate,
+    SecondGateSettings,
+    contradictions,
+    second_features,
+)
 from fovea.core.detections import Candidates, Detections, Inference, ScoreKind
 from fovea.core.errors import Malformed
+from fovea.core.features import FeatureSettings
 from fovea.core.frame import ImageSize
 from fovea.core.gate import RuleGate, RuleGateSettings
 from fovea.core.hard_case import TierAnswer
 from fovea.core.labels import LabelSet
+from fovea.core.learned_gate import LearnedGate
 from fovea.core.routing import Reason, Tier
+from fovea.core.scores import PlattCurve
 from fovea.serving.worker import Looked
 from tests.builders import model_ref, scene
 
@@ -32,6 +41,10 @@ def detections(rows: tuple[Row, ...]) -> Detections:
         SIZE,
         model_ref(),
     )
+
+
+def told(*rows: Row) -> Detections:
+    return detections(rows)
 
 
 def looked(*rows: Row, labels: LabelSet = LABELS) -> Looked:
@@ -93,20 +106,53 @@ def test_doubts_add_up() -> None:
 def test_a_contradiction_is_a_sure_box_that_the_other_has_nothing_of_the_kind_for(
     camera: Row, edge: Row, found: int
 ) -> None:
-    assert contradictions(looked(edge), [saw(camera)], sure_from=0.65) == found
+    assert contradictions(told(edge), LABELS, [saw(camera)], sure_from=0.65) == found
 
 
 def test_what_the_edge_cannot_know_is_no_contradiction() -> None:
-    only_cars = looked((HERE, 0.9, CAR), labels=LabelSet.from_names(["car"]))
-    assert contradictions(only_cars, [saw((THERE, 0.9, PERSON))], sure_from=0.65) == 0
+    only_cars = LabelSet.from_names(["car"])
+    assert contradictions(told((HERE, 0.9, CAR)), only_cars, [saw((THERE, 0.9, PERSON))], sure_from=0.65) == 0
 
 
 def test_two_tiers_that_see_the_same_thing_are_one_contradiction() -> None:
     below = [saw((HERE, 0.9, CAR)), saw((HERE, 0.8, CAR), tier=Tier.CLOUD)]
-    assert contradictions(looked(), below, sure_from=0.65) == 1
-    assert contradictions(looked(), [], sure_from=0.65) == 0
+    assert contradictions(told(), LABELS, below, sure_from=0.65) == 1
+    assert contradictions(told(), LABELS, [], sure_from=0.65) == 0
 
 
 def test_an_amount_of_nothing_is_malformed() -> None:
     with pytest.raises(Malformed, match=r"^second gate contradictions: expected 0 or more"):
         SecondGateSettings(contradictions=-1)
+
+
+class Flat:
+    """A head that says the same of every frame."""
+
+    def __init__(self, value: float) -> None:
+        self.value = value
+
+    def apply(self, x: np.ndarray) -> float:
+        return self.value
+
+
+def fitted(logit: float = 2.0) -> FittedSecondGate:
+    return FittedSecondGate(
+        LearnedGate(Flat(logit), PlattCurve(1.0, 0.0), Flat(0.05), class_weights={CAR: 2.0})
+    )
+
+
+def test_a_fitted_gate_has_its_own_opinion_and_names_a_contradiction() -> None:
+    opinion = fitted().judge(looked(), [saw((HERE, 0.9, CAR))], PIXELS)
+    assert opinion.p_ask == pytest.approx(1 / (1 + np.exp(-2)))
+    assert opinion.expected_gain == 0.05
+    assert opinion.reasons[-1] is Reason.TIERS_DISAGREE and Reason.VANISHED_TRACK not in opinion.reasons
+    assert Reason.TIERS_DISAGREE not in fitted().judge(looked(), [], PIXELS).reasons
+
+
+def test_a_fitted_gate_sees_contradictions_as_vanished_and_nothing_of_time() -> None:
+    own = looked((HERE, 0.5, CAR))
+    features = second_features(own.inference, LABELS, [saw((THERE, 0.9, PERSON))], PIXELS)
+    assert (features.vanished_count, features.unexplained_motion, features.change) == (1, 0, 0)
+    assert features.contrast > 0
+    weighed = second_features(own.inference, LABELS, [], PIXELS, FeatureSettings(class_weights={CAR: 2.0}))
+    assert weighed.entropy_sum == pytest.approx(2)
