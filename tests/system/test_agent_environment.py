@@ -11,9 +11,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import cv2
 import pytest
 
 from fovea import __version__
+from fovea.sim.suite import load_suite
 from tests.agent_package import (
     AGENT_LOCK,
     COMPILERS,
@@ -140,10 +142,14 @@ def test_a_bundled_model_runs_and_answers_as_it_did_when_it_was_made(board: Boar
 
 
 def test_the_agent_itself_runs_to_the_end_of_its_camera(board: Board, tmp_path: Path) -> None:
+    (tmp_path / "frames").mkdir()
+    clip = load_suite("street-v1").clip("val", "day", 0)
+    for number in range(4):
+        cv2.imwrite(str(tmp_path / "frames" / f"{number}.png"), clip.frame(number * 10).pixels)
     config = tmp_path / "agent.yaml"
     config.write_text(
         "device: board\nbundle: zoo:street-student-int8\nexit_when_finished: true\nresults_file: seen.jsonl\n"
-        "cameras: [{name: street, url: 'sim://street-v1/day', realtime: false, limit: 4}]\n",
+        "cameras: [{name: street, url: frames, realtime: false}]\n",
         encoding="utf-8",
     )
     board.run("fovea", "agent", "--config", str(config))

@@ -105,6 +105,12 @@ def test_what_does_not_go_together_in_a_camera_is_told(more: str, told: str) -> 
     assert told in str(caught.value)
 
 
+@pytest.mark.parametrize("more", [{"limit": 4}, {"start": 1}, {"loop": True}])
+def test_a_part_of_a_camera_without_an_end_is_a_mistake(more: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match="for files and folders only; this camera has no end"):
+        CameraConfig(name="street", url="sim://street-v1/day", **more)  # type: ignore[arg-type]
+
+
 def test_two_cameras_of_one_name_are_a_mistake() -> None:
     with pytest.raises(Malformed, match="cameras: expected each name once, got front more often"):
         parsed(f"{SMALL}}}\n  - {{name: front, url: 1.mp4}}")
