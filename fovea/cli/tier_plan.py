@@ -192,8 +192,12 @@ def _command(tier: str, paths: Mapping[str, Path]) -> tuple[str, ...]:
 
 
 def _camera(folder: Path, camera: CameraPlan) -> dict[str, Any]:
+    from edge_agent.capture.sources.url import SourceKind, kind_of
+
     spec = camera.source
-    entry: dict[str, Any] = {"name": camera.name, "url": spec.chosen_url, "fps": camera.fps, "loop": True}
+    entry: dict[str, Any] = {"name": camera.name, "url": spec.chosen_url, "fps": camera.fps}
+    if kind_of(spec.chosen_url) is SourceKind.FILE:
+        entry["loop"] = True
     path = Path(spec.chosen_url)
     if "://" not in spec.chosen_url and path.exists():
         entry["url"] = str(path.absolute())
