@@ -139,7 +139,9 @@ class CameraConfig(Part):
         if self.stream == "sub" and self.sub_url is None:
             raise ValueError("expected a sub_url for stream sub")
         if (self.start or self.limit is not None or self.loop) and kind_of(self.url) is not SourceKind.FILE:
-            raise ValueError("expected start, limit and loop for files and folders only; this camera has no end")
+            raise ValueError(
+                "expected start, limit and loop for files and folders only; this camera has no end"
+            )
         if self.filters.min_area > self.filters.max_area:
             raise ValueError("expected filters.min_area up to filters.max_area")
         names = [zone.name for zone in self.zones]
