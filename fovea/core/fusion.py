@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fovea.core.arrays import FloatArray, IntArray, frozen_boxes, frozen_ints, frozen_unit
-from fovea.core.detections import Detections, ModelRef
 from fovea.core.errors import Malformed
 from fovea.core.geometry import iou_matrix
 
@@ -69,28 +68,6 @@ def fuse(sources: Sequence[BoxSet], settings: FusionSettings = FusionSettings())
     fused_boxes, fused_scores = _means(boxes, scores, weights[origin], cluster, weights.sum(), settings)
     best_first = np.argsort(-fused_scores, kind="stable")
     return BoxSet(fused_boxes[best_first], fused_scores[best_first], class_ids[heads][best_first])
-
-
-def merge_detections(
-    answers: Sequence[Detections],
-    weights: Sequence[float],
-    merged_ref: ModelRef,
-    settings: FusionSettings = FusionSettings(),
-) -> Detections:
-    """Fuses answers to one frame into one. Raises Malformed when they are not about the same image size."""
-    if len(answers) != len(weights):
-        raise Malformed(f"fusion: expected a weight for each of {len(answers)} answers, got {len(weights)}")
-    sizes = {answer.image_size for answer in answers}
-    if len(sizes) != 1:
-        raise Malformed(f"fusion: expected answers to one image, got sizes {sorted(map(str, sizes))}")
-    fused = fuse(
-        [
-            BoxSet(answer.boxes_xyxy, answer.scores, answer.class_ids, weight)
-            for answer, weight in zip(answers, weights, strict=True)
-        ],
-        settings,
-    )
-    return Detections(fused.boxes_xyxy, fused.scores, fused.class_ids, sizes.pop(), merged_ref)
 
 
 def _heads(boxes: np.ndarray, class_ids: np.ndarray, origin: np.ndarray, iou: float) -> np.ndarray:

@@ -22,7 +22,7 @@ from fovea.link.case_spool import CaseSpool
 from fovea.runtime.images import encode_jpeg
 from fovea.sim.source import SimSource
 from tests.broker_process import broker
-from tests.system.edge_process import FOVEA, EdgeProcess, free_port, metrics_at, running
+from tests.system.service_process import FOVEA, ServiceProcess, free_port, metrics_at, running
 
 WAIT_S = 60.0
 EXIT_IN_S = 5.0
@@ -115,7 +115,7 @@ def edge_config(folder: Path, port: int) -> Path:
     return file
 
 
-def said(process: EdgeProcess, words: str) -> list[str]:
+def said(process: ServiceProcess, words: str) -> list[str]:
     """What it logged that begins with these words."""
     events = []
     for line in list(process.said):

@@ -31,7 +31,7 @@ from protos.codec import (
 )
 from protos.rpc import CaseStub, DetectStub, error_of
 from tests.builders import scene, tiny_bundle
-from tests.system.edge_process import FOVEA, WAIT_S, EdgeProcess, free_port, metrics_at, running
+from tests.system.service_process import FOVEA, WAIT_S, ServiceProcess, free_port, metrics_at, running
 
 DEADLINE_S = 3.0
 """What a camera gives the edge here; a busy machine answers within it."""
@@ -108,7 +108,7 @@ def escalations_at(address: str) -> dict[str, int]:
     return counts
 
 
-def said(process: EdgeProcess, text: str) -> int:
+def said(process: ServiceProcess, text: str) -> int:
     return sum(text in line for line in process.said)
 
 
@@ -123,7 +123,7 @@ def test_an_edge_whose_cloud_was_never_there_answers_alone(site: Site) -> None:
 
 
 @contextmanager
-def hard_frames(site: Site) -> Iterator[tuple[EdgeProcess, str, str]]:
+def hard_frames(site: Site) -> Iterator[tuple[ServiceProcess, str, str]]:
     """An edge to which every frame is hard, its address and that of its metrics."""
     with running(site.edge(of_cloud=", timeout_ms: 1000" + HARD)) as edge:
         serving = edge.event("serving")

@@ -31,7 +31,7 @@ from protos.calls import DetectQuestion
 from protos.codec import description_from_bytes, description_request_to_bytes, question_to_bytes
 from protos.rpc import DETECT_SERVICE, DetectStub
 from tests.builders import scene, tiny_bundle
-from tests.system.edge_process import FOVEA, WAIT_S, free_port, metrics_at, running
+from tests.system.service_process import FOVEA, WAIT_S, free_port, metrics_at, running
 
 EXIT_IN_S = 5.0
 PATIENT = RemoteSettings(timeout_s=30.0, encoding=PixelEncoding.PNG)

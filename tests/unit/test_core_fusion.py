@@ -9,13 +9,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from fovea.core.detections import Detections, ModelRef
 from fovea.core.errors import Malformed
-from fovea.core.frame import ImageSize
-from fovea.core.fusion import BoxSet, FusionSettings, fuse, merge_detections
+from fovea.core.fusion import BoxSet, FusionSettings, fuse
 from fovea.core.geometry import iou_matrix
-
-REF = ModelRef("merged", "1", "ab" * 32)
 
 
 def box_set(*rows: tuple[list[int], float, int], weight: float = 1.0) -> BoxSet:
@@ -159,22 +155,3 @@ def test_a_weight_that_is_none_is_malformed(weight: float) -> None:
 def test_settings_out_of_range_are_malformed(changes: dict[str, float], told: str) -> None:
     with pytest.raises(Malformed, match=f"^fusion {told}: expected"):
         FusionSettings(**changes)
-
-
-def answered(width: int, score: float = 0.8) -> Detections:
-    return Detections([[0, 0, 9, 9]], [score], [3], ImageSize(width, 10), REF)  # type: ignore[arg-type]
-
-
-def test_answers_to_one_frame_become_one_answer_under_the_merged_name() -> None:
-    merged = merge_detections([answered(10), answered(10, 0.4)], [1.0, 1.0], REF)
-    assert merged.scores.tolist() == pytest.approx([0.6])
-    assert (merged.class_ids.tolist(), merged.image_size, merged.model) == ([3], ImageSize(10, 10), REF)
-
-
-def test_answers_to_different_images_or_without_their_weights_are_malformed() -> None:
-    with pytest.raises(Malformed, match=r"answers to one image, got sizes \['10x10', '20x10'\]"):
-        merge_detections([answered(10), answered(20)], [1, 1], REF)
-    with pytest.raises(Malformed, match="a weight for each of 2 answers, got 1"):
-        merge_detections([answered(10), answered(10)], [1], REF)
-    with pytest.raises(Malformed, match="answers to one image"):
-        merge_detections([], [], REF)
