@@ -8,9 +8,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
-from cloud.case_metrics import CaseMetrics
-from cloud.case_store import CaseStore
-from cloud.case_writer import CaseWriter, WriterLimits
+from cloud.cases.metrics import CaseMetrics
+from cloud.cases.store import CaseStore
+from cloud.cases.writer import CaseWriter, WriterLimits
 from cloud.config import CloudConfig
 from cloud.ingest import KeepingAnswerer, StoreDesk
 from fovea.core.ports import Detector

@@ -7,8 +7,8 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from cloud.case_schema import checked_database, database_from
-from cloud.case_store import StoreAddress
+from cloud.cases.store import StoreAddress
+from cloud.database import checked_database, database_from
 from fovea.core.errors import Malformed
 from fovea.core.merging import MergeSettings
 from fovea.process.config_parts import BundleName, FilePath, Part, resolved_bundle

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import UTC, datetime
 
-from cloud.case_writer import AskedFrame, CaseCounter, CaseKeeper, CaseWriter, Fate, Way
+from cloud.cases.writer import AskedFrame, CaseCounter, CaseKeeper, CaseWriter, Fate, Way
 from fovea.core.arrays import ImageArray
 from fovea.core.errors import FoveaError
 from fovea.core.frame import size_of

@@ -22,8 +22,8 @@ from fovea.core.errors import BrokenError, Malformed, StoreCorrupt
 from fovea.core.routing import Tier
 
 if TYPE_CHECKING:
-    from cloud.case_store import CaseStore, StoreAddress
-    from cloud.stored_case import CaseFilter, StoredCase
+    from cloud.cases.store import CaseStore, StoreAddress
+    from cloud.cases.stored_case import CaseFilter, StoredCase
 
 app = typer.Typer(
     add_completion=False,
@@ -62,7 +62,7 @@ class Answers(StrEnum):
 
 
 class ExportFormat(StrEnum):
-    """See `cloud.case_export.Format`."""
+    """See `cloud.cases.export.Format`."""
 
     COCO = "coco"
     YOLO = "yolo"
@@ -148,7 +148,7 @@ def export(
     limit: Annotated[int | None, typer.Option(min=1, help="How many at most, the newest.")] = None,
 ) -> None:
     """Write cases with their pictures as a data set. Its labels are what models saw, not truth."""
-    from cloud.case_export import ExportSettings, Format, export_cases
+    from cloud.cases.export import ExportSettings, Format, export_cases
 
     wanted = _filter(camera, reason, since, tier, audit)
     settings = ExportSettings(Format(form), answers.tier, min_score)
@@ -163,7 +163,7 @@ def export(
 @app.command()
 def migrate(config: Config = None, store: Store = None) -> None:
     """Bring the tables of the store to this version. SQLite files are brought there by themselves."""
-    from cloud.case_schema import checked_database, migrate, open_engine, shown
+    from cloud.database import checked_database, migrate, open_engine, shown
 
     url = checked_database(_address(config, store).database)
     engine = open_engine(url)
@@ -188,7 +188,7 @@ def parsed_since(text: str, now: datetime) -> datetime:
 
 
 def _address(config: Path | None, store: Path | None) -> StoreAddress:
-    from cloud.case_store import StoreAddress
+    from cloud.cases.store import StoreAddress
     from cloud.config import load_config
 
     if (config is None) == (store is None):
@@ -198,7 +198,7 @@ def _address(config: Path | None, store: Path | None) -> StoreAddress:
 
 @contextmanager
 def _opened(config: Path | None, store: Path | None) -> Iterator[CaseStore]:
-    from cloud.case_store import CaseStore
+    from cloud.cases.store import CaseStore
 
     cases = CaseStore.open_existing(_address(config, store))
     try:
@@ -210,7 +210,7 @@ def _opened(config: Path | None, store: Path | None) -> Iterator[CaseStore]:
 def _filter(
     camera: str | None, reason: str | None, since: str | None, tier: TierName | None, audit: bool | None
 ) -> CaseFilter:
-    from cloud.stored_case import CaseFilter
+    from cloud.cases.stored_case import CaseFilter
 
     instant = parsed_since(since, datetime.now(UTC)) if since else None
     return CaseFilter(camera, reason, instant, tier.tier if tier else None, audit)

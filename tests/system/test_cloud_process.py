@@ -16,7 +16,7 @@ import grpc
 import numpy as np
 import pytest
 
-from cloud.case_store import CaseStore, StoreAddress
+from cloud.cases.store import CaseStore, StoreAddress
 from fovea import zoo
 from fovea.core.arrays import ImageArray
 from fovea.core.errors import Malformed, NotFound, TooLarge
@@ -340,5 +340,5 @@ def test_a_store_that_is_broken_is_an_error_in_one_sentence(site: Callable[..., 
     (here.store_folder / "cases.sqlite").write_bytes(b"no database at all" * 100)
     with running((FOVEA, "cloud", "--config", here.config)) as process:
         assert process.end() == 70
-        assert "fovea: case store sqlite:///" in "\n".join(process.said)
+        assert "fovea: store sqlite:///" in "\n".join(process.said)
         assert "Traceback" not in "\n".join(process.said)

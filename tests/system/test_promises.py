@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from cloud.case_store import CaseStore, StoreAddress
+from cloud.cases.store import CaseStore, StoreAddress
 from edge_agent.publish.topics import Topics
 from fovea.core.arrays import ImageArray
 from fovea.link.case_spool import CaseSpool

@@ -11,8 +11,8 @@ import pytest
 import yaml
 from pycocotools.coco import COCO
 
-from cloud.case_export import COCO_FILE, YOLO_FILE, ExportReport, ExportSettings, Format, export_cases
-from cloud.case_store import CaseStore, StoreAddress
+from cloud.cases.export import COCO_FILE, YOLO_FILE, ExportReport, ExportSettings, Format, export_cases
+from cloud.cases.store import CaseStore, StoreAddress
 from fovea.bench.yolo_folder import labelled_images
 from fovea.core.errors import BrokenError, Malformed
 from fovea.core.frame import ImageSize

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +24,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from cloud.case_schema import checked_database, migrate, open_engine, revision_of, shown
-from cloud.case_store import CaseStore, StoreAddress
-from cloud.case_tables import Table
-from cloud.stored_case import CaseFilter, Order
+from cloud.cases.store import CaseStore, StoreAddress
+from cloud.cases.stored_case import CaseFilter, Order
+from cloud.database import checked_database, migrate, open_engine, revision_of, shown
+from cloud.table import Table
 from fovea.core.errors import (
     FoveaError,
     Incompatible,
@@ -53,6 +54,7 @@ from tests.unit.hard_cases import (
 )
 
 ROOT = Path(__file__).resolve().parents[2]
+NEWEST = "0006"
 EVERYTHING = CaseFilter()
 
 
@@ -296,13 +298,15 @@ def test_rows_that_make_no_sense_are_corrupt_and_named(store: CaseStore, tmp_pat
 
 
 def test_the_migrations_make_exactly_the_tables_that_the_code_speaks_of(tmp_path: Path) -> None:
+    for file in (ROOT / "cloud").rglob("tables.py"):
+        import_module(".".join(file.relative_to(ROOT).with_suffix("").parts))
     engine = open_engine(checked_database(f"sqlite:///{tmp_path / 'x'}"))
-    assert migrate(engine) == (None, "0001")
-    assert migrate(engine) == ("0001", "0001")
+    assert migrate(engine) == (None, NEWEST)
+    assert migrate(engine) == (NEWEST, NEWEST)
     with engine.connect() as connection:
         context = MigrationContext.configure(connection, opts={"compare_type": True})
         assert compare_metadata(context, Table.metadata) == []
-        assert revision_of(connection) == "0001"
+        assert revision_of(connection) == NEWEST
     engine.dispose()
 
 
@@ -327,7 +331,7 @@ def test_a_migration_that_fails_leaves_the_database_as_it_was(
             migrate(engine)
     with sqlite3.connect(tmp_path / "x") as database:
         assert database.execute("SELECT name FROM sqlite_master").fetchall() == []
-    assert migrate(engine) == (None, "0001")
+    assert migrate(engine) == (None, NEWEST)
     engine.dispose()
 
 
@@ -408,7 +412,7 @@ def test_the_time_of_capture_is_compared_as_an_instant_whatever_its_zone(store: 
 def test_walking_page_by_page_gives_each_case_once_also_when_instants_are_equal(
     store: CaseStore, order: Order, limit: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloud.case_store._PAGE", 2)
+    monkeypatch.setattr("cloud.cases.store._PAGE", 2)
     instants = [CAPTURED_AT + timedelta(seconds=seed // 3) for seed in range(6)]
     cases = [hard_case(seed, captured_at=instants[seed]) for seed in range(6)]
     for case in cases:
@@ -421,7 +425,7 @@ def test_walking_page_by_page_gives_each_case_once_also_when_instants_are_equal(
 def test_a_walk_goes_on_where_it_was_while_others_write(
     store: CaseStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("cloud.case_store._PAGE", 1)
+    monkeypatch.setattr("cloud.cases.store._PAGE", 1)
     for seed in (1, 2, 3):
         store.add(hard_case(seed))
     walk = store.walk()
@@ -464,7 +468,7 @@ def test_a_killed_writer_leaves_whole_cases_and_nothing_that_the_sweep_does_not_
     folder = tmp_path / "kept"
     writer = (
         "import sys; from pathlib import Path\n"
-        "from cloud.case_store import CaseStore, StoreAddress\n"
+        "from cloud.cases.store import CaseStore, StoreAddress\n"
         "from tests.unit.hard_cases import hard_case\n"
         "store = CaseStore.open(StoreAddress.in_folder(Path(sys.argv[1])))\n"
         "for seed in range(100000):\n"

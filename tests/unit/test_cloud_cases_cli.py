@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from cloud.case_store import CaseStore, StoreAddress
+from cloud.cases.store import CaseStore, StoreAddress
 from fovea.cli.cases import app, parsed_since
 from fovea.core.errors import FoveaError, Malformed, NotFound, StoreCorrupt
 from fovea.core.hard_case import HardCase
@@ -155,8 +155,8 @@ def test_the_configuration_of_the_cloud_says_where_they_are(folder: Path) -> Non
 
 def test_migrate_says_from_where_to_where(tmp_path: Path) -> None:
     tmp_path.joinpath("kept").mkdir()
-    assert "was empty, is now at revision 0001" in said("migrate", "-s", tmp_path / "kept")
-    assert "is at revision 0001" in said("migrate", "-s", tmp_path / "kept")
+    assert "was empty, is now at revision 0006" in said("migrate", "-s", tmp_path / "kept")
+    assert "is at revision 0006" in said("migrate", "-s", tmp_path / "kept")
 
 
 def test_a_picture_is_saved_as_what_its_name_says_or_not_at_all(folder: Path, tmp_path: Path) -> None:

@@ -173,7 +173,7 @@ def test_a_store_that_is_broken_is_told_before_a_model_is_loaded(tmp_path: Path)
 def test_a_cloud_that_serves_needs_nothing_of_the_training_side(bundles: list[str], tmp_path: Path) -> None:
     code = (
         "import sys\n"
-        "import cloud.run, fovea.cli.cases, cloud.case_export\n"
+        "import cloud.run, fovea.cli.cases, cloud.cases.export\n"
         "from cloud.bootstrap import build\n"
         "from cloud.config import CloudConfig, StoreConfig\n"
         "config = CloudConfig(bundle=sys.argv[1], device='cpu', store=StoreConfig(folder=sys.argv[2]))\n"

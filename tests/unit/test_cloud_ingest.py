@@ -15,10 +15,10 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from cloud.case_metrics import CaseMetrics
-from cloud.case_writer import AskedFrame, CaseWriter, Fate, Way, WriterLimits
+from cloud.cases.metrics import CaseMetrics
+from cloud.cases.stored_case import Receipt
+from cloud.cases.writer import AskedFrame, CaseWriter, Fate, Way, WriterLimits
 from cloud.ingest import ASKED, KeepingAnswerer, StoreDesk
-from cloud.stored_case import Receipt
 from fovea.core.errors import DeadlineExceeded, Malformed, StoreCorrupt, Unavailable
 from fovea.core.frame import FrameId, ImageSize
 from fovea.core.hard_case import HardCase

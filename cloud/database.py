@@ -1,4 +1,4 @@
-"""Opens the database of the case store, and brings its tables up to date."""
+"""Opens the database of the cloud, and brings its tables up to date."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sqlalchemy.exc import (
 )
 
 from cloud import migrations
-from cloud.case_tables import Table
+from cloud.table import Table
 from fovea.core.errors import FoveaError, Incompatible, Malformed, StoreCorrupt, Unavailable
 
 WRITES = "fovea_writes"
@@ -86,7 +86,7 @@ def named_errors(url: URL) -> Iterator[None]:
     except DBAPIError as error:
         raise _error_of(error, url) from error
     except SQLAlchemyError as error:
-        raise StoreCorrupt(f"case store {shown(url)}: {' '.join(str(error).split())[:300]}") from error
+        raise StoreCorrupt(f"store {shown(url)}: {' '.join(str(error).split())[:300]}") from error
 
 
 def migrate(engine: Engine) -> tuple[str | None, str]:
@@ -111,7 +111,7 @@ def check_revision(engine: Engine) -> None:
         found = revision_of(connection)
     if found != newest:
         raise Incompatible(
-            f"case store {shown(engine.url)}: expected tables of revision {newest}, found {found or 'none'}; "
+            f"store {shown(engine.url)}: expected tables of revision {newest}, found {found or 'none'}; "
             "run `fovea cases migrate`"
         )
 
@@ -132,7 +132,7 @@ def _check_known(scripts: ScriptDirectory, revision: str | None, url: URL) -> No
         scripts.get_revisions(revision or ())
     except (RevisionError, CommandError) as error:
         raise Incompatible(
-            f"case store {shown(url)}: made by a newer version (tables of revision {revision})"
+            f"store {shown(url)}: made by a newer version (tables of revision {revision})"
         ) from error
 
 
@@ -173,7 +173,7 @@ _PASSING_SQLITE = (
 
 
 def _error_of(error: DBAPIError, url: URL) -> FoveaError:
-    said = f"case store {shown(url)}: {' '.join(str(error.orig).split())[:300]}"
+    said = f"store {shown(url)}: {' '.join(str(error.orig).split())[:300]}"
     code = getattr(error.orig, "sqlite_errorcode", None)
     if isinstance(error, IntegrityError):
         is_passing = True

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cloud.stored_case import StoredCase
+from cloud.cases.stored_case import StoredCase
 from fovea.core.arrays import FloatArray
 from fovea.core.errors import BrokenError, Malformed, StoreCorrupt
 from fovea.core.frame import ImageSize

@@ -13,11 +13,11 @@ from typing import Self
 from sqlalchemy import ColumnElement, Engine, and_, exists, func, or_, select
 from sqlalchemy.orm import Session
 
-from cloud.case_images import CaseImages
-from cloud.case_rows import find_known, keep, new_row, stored_cases
-from cloud.case_schema import WRITES, check_revision, checked_database, migrate, named_errors, open_engine
-from cloud.case_tables import AnswerRow, CaseRow, PictureRow, ReasonRow
-from cloud.stored_case import CameraCount, CaseFilter, Order, Receipt, StoredCase
+from cloud.cases.images import CaseImages
+from cloud.cases.rows import find_known, keep, new_row, stored_cases
+from cloud.cases.stored_case import CameraCount, CaseFilter, Order, Receipt, StoredCase
+from cloud.cases.tables import AnswerRow, CaseRow, PictureRow, ReasonRow
+from cloud.database import WRITES, check_revision, checked_database, migrate, named_errors, open_engine
 from fovea.core.errors import FoveaError, NotFound, Unavailable
 from fovea.core.frame import ImageSize, size_of
 from fovea.core.hard_case import HardCase

@@ -11,7 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from cloud.stored_case import Receipt
+from cloud.cases.stored_case import Receipt
 from fovea.core.arrays import ImageArray
 from fovea.core.errors import FoveaError, Malformed, RetryableError
 from fovea.core.frame import FrameId, ImageSize
@@ -50,7 +50,7 @@ class CaseCounter(Protocol):
 
 
 class CaseKeeper(Protocol):
-    """What keeps cases: `cloud.case_store.CaseStore`."""
+    """What keeps cases: `cloud.cases.store.CaseStore`."""
 
     def add(self, case: HardCase, size: ImageSize | None = None) -> Receipt:
         """See there."""

@@ -7,7 +7,7 @@ from itertools import product
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from cloud.case_writer import Fate, Way
+from cloud.cases.writer import Fate, Way
 
 
 class CaseMetrics:

@@ -13,8 +13,8 @@ import numpy as np
 from sqlalchemy import insert, select
 from sqlalchemy.orm import Session
 
-from cloud.case_tables import AnswerRow, BoxRow, CaseRow, LabelSetRow, PictureRow, ReasonRow
-from cloud.stored_case import Receipt, StoredCase
+from cloud.cases.stored_case import Receipt, StoredCase
+from cloud.cases.tables import AnswerRow, BoxRow, CaseRow, LabelSetRow, PictureRow, ReasonRow
 from fovea.core.detections import Detections, ModelRef
 from fovea.core.errors import Malformed, StoreCorrupt
 from fovea.core.frame import FrameId, ImageSize

@@ -1,0 +1,1 @@
+"""The hard cases: what cameras were unsure of, kept with every answer."""
