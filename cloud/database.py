@@ -24,6 +24,7 @@ from sqlalchemy.exc import (
     OperationalError,
     SQLAlchemyError,
 )
+from sqlalchemy.orm import Session
 
 from cloud import migrations
 from cloud.table import Table
@@ -75,6 +76,36 @@ def open_engine(url: URL) -> Engine:
     event.listen(engine, "connect", _prepare_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
+
+
+def opened(database: str) -> Engine:
+    """The database at a URL with tables of this version: those of a SQLite file are brought up to date, those of a
+    server are the business of `fovea cases migrate`. Raises Malformed, Incompatible, Unavailable, StoreCorrupt."""
+    url = checked_database(database)
+    engine = open_engine(url)
+    try:
+        if url.get_backend_name() == "sqlite":
+            migrate(engine)
+        else:
+            check_revision(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+@contextmanager
+def reading(engine: Engine) -> Iterator[Session]:
+    """One transaction that writes nothing; its rows can be read afterwards. Raises as `named_errors` does."""
+    with named_errors(engine.url), Session(engine, expire_on_commit=False) as session, session.begin():
+        yield session
+
+
+@contextmanager
+def writing(engine: Engine) -> Iterator[Session]:
+    """One transaction that is kept when the block ends well, and leaves nothing otherwise."""
+    with reading(engine.execution_options(**{WRITES: True})) as session:
+        yield session
 
 
 @contextmanager
