@@ -5,27 +5,31 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
 from typing import Protocol
 
+from edge_agent.ab_test import AbTest
 from edge_agent.case_keeping import SAMPLE, CaseDraft, CaseKeeping
-from edge_agent.escalation import Errand, Escalation
-from edge_agent.frame_walk import FrameWalk, Walked
+from edge_agent.escalation import Ended, Errand, Escalation
+from edge_agent.foresight import Foresight
+from edge_agent.frame_walk import EDGE_BUSY, EDGE_LOST, FrameWalk, Walked
 from edge_agent.held_results import HeldResults
-from edge_agent.inbox import Ended, Inbox, Work
-from edge_agent.observing import AnswerSeen, FrameSeen, Observer
+from edge_agent.idling import Idling
+from edge_agent.inbox import Inbox, Work
+from edge_agent.observing import AnswerSeen, ErrandEnding, FrameSeen, Observer
 from edge_agent.outage import OutageTeller
+from edge_agent.prospects import Prospects, ProspectSettings
 from edge_agent.publish.label_names import LabelNames
 from edge_agent.publish.publishing import Feature, Publisher, Setting
 from edge_agent.publish.zones import ObjectNews, ObjectWatch
 from edge_agent.purse import Purse
+from edge_agent.tier_choice import TierChoice
 from edge_agent.track.tracking import Tracking
-from fovea.core.deciding import Situation
 from fovea.core.detections import TOLD_FROM, Detections
 from fovea.core.frame import Frame
-from fovea.core.gate import Opinion
+from fovea.core.latency import EwmaPredictor
 from fovea.core.ports import Clock
 from fovea.core.result import FrameResult
 from fovea.core.routing import Reason, Route, Tier
@@ -35,6 +39,9 @@ _log = logging.getLogger(__name__)
 
 CLOUD_LOST = "cloud_lost"
 """Why a later answer is degraded: the cloud was to be asked, too, and could not be."""
+
+MISSED = {ErrandEnding.UNREACHED: EDGE_LOST, ErrandEnding.REFUSED: EDGE_BUSY}
+"""Why an own answer that was held back for a better one is degraded after all."""
 
 FAILURES_UNHEALTHY = 3
 """So many frames in a row on which the model broke are no accident."""
@@ -59,13 +66,15 @@ class FrameGiver(Protocol):
 
 @dataclass(slots=True)
 class Seat:
-    """One camera with all that belongs to it. `is_on`: its frames are looked at; `may_ask`: others may be asked."""
+    """One camera with all that belongs to it. `is_on`: its frames are looked at; `may_ask`: others may be asked;
+    `idling`: it takes fewer frames while nothing moves."""
 
     camera: FrameGiver
     walk: FrameWalk
     watch: ObjectWatch
     is_on: bool = True
     may_ask: bool = True
+    idling: Idling | None = None
     switched_off_frames: int = 0
     last_captured_at: datetime | None = None
 
@@ -74,17 +83,21 @@ class Seat:
 class AgentSettings:
     """ask_timeout_s: an answer is worth having for so long after the capture. hold_s: how long after its capture an
     own answer is held back for a better one; None publishes it at once. sample_share: of the looked-at frames that
-    are kept as cases at random. tell_from: the score from which on a box of a better answer is told."""
+    are kept as cases at random. tell_from: the score from which on a box of a better answer is told. ask_from: the
+    p_ask from which on a frame is worth a question. route: whom the link reaches, EDGE or CLOUD."""
 
     ask_timeout_s: float = 1.5
     hold_s: float | None = None
     sample_share: float = 0.0
     tell_from: float = TOLD_FROM
+    ask_from: float = 0.7
+    route: Route = Route.EDGE
 
 
 @dataclass(frozen=True, slots=True)
 class AgentParts:
-    """What an agent works with, ready to use; threads are started and stopped by their owner."""
+    """What an agent works with, ready to use; threads are started and stopped by their owner. Without a `choice` the
+    gate's word alone counts."""
 
     inbox: Inbox
     escalation: Escalation | None
@@ -94,6 +107,9 @@ class AgentParts:
     observer: Observer
     names: LabelNames
     outage: OutageTeller = field(default_factory=OutageTeller)
+    foresight: Foresight = field(default_factory=lambda: Foresight(EwmaPredictor()))
+    choice: TierChoice | None = None
+    ab: AbTest | None = None
 
 
 class Agent:
@@ -114,6 +130,14 @@ class Agent:
         self._clock = clock
         self._draw = draw
         self._held = HeldResults()
+        self._prospects = Prospects(
+            parts.escalation,
+            parts.purse,
+            parts.foresight,
+            parts.choice,
+            ProspectSettings(settings.ask_timeout_s, settings.ask_from, settings.route),
+            clock.monotonic_s,
+        )
         self._busy_since_mono_s: float | None = None
         self._failures_in_a_row = 0
         self._has_broken = False
@@ -178,7 +202,7 @@ class Agent:
             case Feature.GATE:
                 seat.may_ask = bool(value)
             case Feature.FPS:
-                seat.camera.set_fps(float(value))
+                (seat.camera.set_fps if seat.idling is None else seat.idling.set_usual_fps)(float(value))
         self._parts.publisher.publish_state(camera, feature, value)
 
     def step(self, work: Work) -> None:
@@ -238,10 +262,15 @@ class Agent:
             self._failures_in_a_row = 0
 
     def _walk(self, seat: Seat, frame: Frame) -> None:
-        situation = partial(self._situation, frame) if seat.may_ask else None
+        ab = self._parts.ab
+        if ab is not None:
+            ab.enter(frame)
+        situation = partial(self._prospects.of, frame, seat.idling) if seat.may_ask else None
         walked = seat.walk.walk(frame, self._draw(), situation)
         seat.last_captured_at = frame.captured_at
-        if walked.result.degraded is not None and (said := self._parts.outage.frame_degraded()):
+        if ab is not None:
+            ab.looked(walked)
+        if walked.result.degraded == EDGE_LOST and (said := self._parts.outage.frame_degraded()):
             _log.warning(said)
         if walked.result.decision.is_asked and self._settings.hold_s is not None:
             self._ask(walked)
@@ -254,33 +283,20 @@ class Agent:
                 self._keep(walked)
         self._tell_objects(frame.id.camera, seat, walked.tracking)
 
-    def _situation(self, frame: Frame, opinion: Opinion) -> Situation:
-        now_mono_s, escalation = self._clock.monotonic_s(), self._parts.escalation
-        time_left_s = frame.captured_mono_s + self._settings.ask_timeout_s - now_mono_s
-        allows = self._parts.purse.allows(opinion, now_mono_s)
-        if escalation is None:
-            return Situation(False, 0, 0, time_left_s, 0.0, allows)
-        return Situation(
-            has_link=escalation.link.may_ask,
-            in_flight=escalation.in_flight,
-            max_in_flight=escalation.max_in_flight,
-            time_left_s=time_left_s,
-            round_trip_s=(escalation.link.round_trip_ms or 0.0) / 1000,
-            budget_allows=allows,
-        )
-
     def _ask(self, walked: Walked) -> None:
+        escalation, now_mono_s = self._parts.escalation, self._clock.monotonic_s()
         errand = Errand(
             walked.frame,
             walked.own,
             walked.result.decision,
             walked.frame.captured_mono_s + self._settings.ask_timeout_s,
+            now_mono_s,
+            0 if escalation is None else escalation.in_flight,
         )
-        escalation = self._parts.escalation
         if escalation is None or not escalation.offer(errand):  # it is ending
-            self._parts.inbox.errand_ended(errand, None, 0)
+            self._parts.inbox.errand_ended(Ended(errand, None, ErrandEnding.CANCELLED, now_mono_s))
         elif not walked.result.decision.is_audit:
-            self._parts.purse.spend_ask(self._clock.monotonic_s())
+            self._parts.purse.spend_ask(now_mono_s)
 
     def _keep(self, walked: Walked) -> None:
         """Cases among the frames that nobody is asked about: audits that could not be sent, what was worth a question
@@ -292,7 +308,8 @@ class Agent:
         reasons: tuple[str, ...] = tuple(decision.reasons)
         probability = decision.send_probability
         if not decision.is_audit:
-            if Reason.LINK_DOWN in decision.reasons and self._parts.purse.can_pay(now_mono_s):
+            nobody = Reason.LINK_DOWN in decision.reasons or Reason.UPPER_BUSY in decision.reasons
+            if nobody and self._parts.purse.can_pay(now_mono_s):
                 self._parts.purse.spend_ask(now_mono_s)
                 probability = 1.0
             elif self._settings.sample_share and self._draw() < self._settings.sample_share:
@@ -304,12 +321,16 @@ class Agent:
     def _take_in(self, ended: Ended) -> None:
         """A question ended: its answer is published and carried on, or the own answer has to do."""
         frame, answer = ended.errand.frame, ended.answer
+        if self._parts.ab is not None:
+            self._parts.ab.enter(frame)
+            self._parts.ab.ended(ended)
         if ended.sent_bytes and not ended.errand.decision.is_audit:
             self._parts.purse.spend_bytes(self._clock.monotonic_s(), ended.sent_bytes)
+        self._parts.foresight.ended(ended)
         held = self._held.take(frame.id)
         if answer is None:
             if held is not None:
-                self._publish_own(held.walked)
+                self._publish_own(_less_than_meant(held.walked, ended.ending))
             return
         name = frame.id.camera
         seat = self._seats[name]
@@ -352,6 +373,11 @@ class Agent:
         if news.events:
             self._parts.publisher.publish_events(name, news.events)
         self._parts.publisher.publish_counts(name, news.counts)
+
+
+def _less_than_meant(walked: Walked, ending: ErrandEnding) -> Walked:
+    missed = MISSED.get(ending)
+    return walked if missed is None else replace(walked, result=replace(walked.result, degraded=missed))
 
 
 def _later_result(errand: Errand, answer: DetectAnswer, told: Detections, now_mono_s: float) -> FrameResult:

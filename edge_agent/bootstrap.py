@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from edge_agent import policy_config
 from edge_agent import settings_from_config as settings
 from edge_agent.agent import Agent, AgentParts, Seat
 from edge_agent.built_agent import BuiltAgent, plain_counts, status_of
@@ -22,7 +23,10 @@ from edge_agent.clock import SystemClock
 from edge_agent.config import AgentConfig, EdgeLinkConfig, MqttConfig, SpoolConfig
 from edge_agent.escalation import Escalation
 from edge_agent.figures import AgentView
-from edge_agent.frame_walk import FrameWalk, Judging
+from edge_agent.foresight import Foresight
+from edge_agent.frame_walk import FrameWalk, Judging, MotionSense
+from edge_agent.idle import IdleStepper
+from edge_agent.idling import Idling, SteppedDetector
 from edge_agent.inbox import Inbox
 from edge_agent.metrics import PrometheusMetrics
 from edge_agent.observing import Observers
@@ -33,10 +37,12 @@ from edge_agent.publish.zones import ObjectWatch
 from edge_agent.purse import Purse, purse_for
 from edge_agent.results_file import ResultsFile
 from edge_agent.stats import AgentStats
+from edge_agent.tier_choice import TierChoice
 from edge_agent.track.tracker import Tracker
 from fovea import __version__
 from fovea.core.budget import Budget
 from fovea.core.gate import Gate, RuleGate
+from fovea.core.latency import EwmaPredictor
 from fovea.core.learned_gate import gate_from_json
 from fovea.core.ports import Clock, Detector
 from fovea.link.case_spool import CaseSpool
@@ -46,13 +52,17 @@ from fovea.link.spool_index import SpoolLimits
 from fovea.link.upstream import Upstream
 from fovea.link.upstreams import Upstreams
 from fovea.process.config_parts import bundle_path
+from fovea.process.resources import ResourceMonitor, machine_monitor
+from fovea.runtime.autotune import quality_of
 from fovea.runtime.bundle import Bundle
-from fovea.runtime.onnx_detector import OnnxDetector
+from fovea.runtime.onnx_detector import OnnxDetector, nms_for_answers
 
 _log = logging.getLogger(__name__)
 
 _DEVICE = "cpu"
 _JPEG_QUALITY = 90
+_UNKNOWN_QUALITY = 0.5
+"""Of a model whose report says nothing."""
 
 
 def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | None = None) -> BuiltAgent:
@@ -65,6 +75,7 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
     clock = clock or SystemClock()
     boot_id, inbox, outage = secrets.token_hex(6), Inbox(), OutageTeller()
     bundle = Bundle.open(bundle_path(config.bundle))
+    config = policy_config.with_policy(config, bundle.policies())
     names = LabelNames(bundle.manifest.label_set)
     publisher = FanOut(_publishers(config, names, bundle.manifest.labels))
     cameras = {
@@ -79,7 +90,16 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
         )
         for camera in config.cameras
     }
-    detector = detector or OnnxDetector.open(bundle, _DEVICE, config.threads)
+    judging = _judging(bundle, config)
+    ab = policy_config.ab_test(config, bundle.policies(), judging, clock)
+    if ab is not None:
+        judging = replace(judging, decide_now=lambda: ab.decide)
+    detector = detector or _opened(bundle, config, judging)
+    detectors = [detector]
+    if config.idle_bundle is not None:
+        cheaper = Bundle.open(bundle_path(config.idle_bundle))
+        detectors.append(_opened(cheaper, config, judging))
+        names.learn(cheaper.manifest.label_set)
     spool = None if config.spool is None else _spool(config.spool)
     metrics = PrometheusMetrics(detector.ref, _DEVICE)
     stats = AgentStats(cameras, clock)
@@ -90,20 +110,34 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
         link = _link(config.edge, partial(_tell_link, outage))
         in_flight = config.edge.max_in_flight
         escalation = Escalation(link, keeping, in_flight, clock, inbox.errand_ended, observer)
-    judging = _judging(bundle, config)
+    monitor = machine_monitor(lambda: inbox.waiting, config.resources_every_ms / 1000, clock.monotonic_s)
+    foresight = Foresight(bundle.find_latency() or EwmaPredictor())
     agent = Agent(
         {
-            camera.name: Seat(
+            camera.name: _seat(
+                camera,
                 cameras[camera.name],
-                _walk(camera, detector, judging, clock),
+                detectors,
                 ObjectWatch(camera.name, boot_id, names, settings.object_settings(camera)),
+                judging,
+                clock,
             )
             for camera in config.cameras
         },
         AgentParts(
-            inbox, escalation, keeping, _purse(config, judging.gate), publisher, observer, names, outage
+            inbox,
+            escalation,
+            keeping,
+            _purse(config, judging.gate) if ab is None else ab.purse,
+            publisher,
+            observer,
+            names,
+            outage,
+            foresight,
+            _tier_choice(config, bundle, foresight, monitor),
+            ab,
         ),
-        settings.agent_settings(config),
+        policy_config.agent_settings(config, bundle.policies()),
         clock,
         random.Random().random,
     )
@@ -121,11 +155,30 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
         publisher,
         clock,
         config.stuck_after_s,
+        monitor.facts,
+        foresight.figures,
+        dict if ab is None else ab.figures,
     )
     metrics.watch(view.figures)
     return BuiltAgent(
-        detector, agent, cameras, keeping, escalation, spool, uploader, publisher, metrics, stats, view
+        tuple(detectors),
+        agent,
+        cameras,
+        keeping,
+        escalation,
+        spool,
+        uploader,
+        publisher,
+        metrics,
+        stats,
+        view,
+        monitor,
     )
+
+
+def _opened(bundle: Bundle, config: AgentConfig, judging: Judging) -> Detector:
+    nms = nms_for_answers(bundle, judging.features.candidates_from)
+    return OnnxDetector.open(bundle, _DEVICE, config.threads, nms)
 
 
 def _publishers(config: AgentConfig, names: LabelNames, labels: Sequence[str]) -> list[Publisher]:
@@ -198,15 +251,31 @@ def _purse(config: AgentConfig, gate: Gate) -> Purse:
     return purse_for(gate, budget)
 
 
-def _walk(config: CameraConfig, detector: Detector, judging: Judging, clock: Clock) -> FrameWalk:
-    motion = settings.motion_settings(config)
-    return FrameWalk(
-        detector,
-        None if motion is None else MotionGate(motion),
-        Tracker(settings.tracker_settings(config)),
-        judging,
-        clock,
-    )
+def _tier_choice(
+    config: AgentConfig, bundle: Bundle, foresight: Foresight, monitor: ResourceMonitor
+) -> TierChoice | None:
+    quality = quality_of(bundle)
+    qoe = settings.qoe_settings(config, _UNKNOWN_QUALITY if quality is None else quality)
+    return None if qoe is None else TierChoice(qoe, foresight, lambda: monitor.state)
+
+
+def _seat(
+    config: CameraConfig,
+    camera: Camera,
+    detectors: Sequence[Detector],
+    watch: ObjectWatch,
+    judging: Judging,
+    clock: Clock,
+) -> Seat:
+    motion, idle = settings.motion_settings(config), settings.idle_settings(config, len(detectors))
+    sense: MotionSense | None = None if motion is None else MotionGate(motion)
+    idling: Idling | None = None
+    detector = detectors[0]
+    if sense is not None and idle is not None and config.fps is not None:
+        sense = idling = Idling(sense, IdleStepper(config.fps, idle), camera.set_fps)
+        detector = SteppedDetector(detectors, idling)
+    tracker = Tracker(settings.tracker_settings(config))
+    return Seat(camera, FrameWalk(detector, sense, tracker, judging, clock), watch, idling=idling)
 
 
 def _uploader(

@@ -16,6 +16,7 @@ from edge_agent.stats import AgentStats
 from fovea.core.ports import Detector
 from fovea.link.case_spool import CaseSpool
 from fovea.link.case_uploader import CaseUploader
+from fovea.process.resources import ResourceMonitor
 
 _USUAL_FPS = 25.0
 """Told of a camera that gives all the frames it has."""
@@ -33,7 +34,7 @@ class Ending:
 class BuiltAgent:
     """All parts, none of them started but the link, which has begun to connect."""
 
-    detector: Detector
+    detectors: tuple[Detector, ...]
     agent: Agent
     cameras: Mapping[str, Camera]
     keeping: CaseKeeping
@@ -44,8 +45,15 @@ class BuiltAgent:
     metrics: PrometheusMetrics
     stats: AgentStats
     view: AgentView
+    monitor: ResourceMonitor
+
+    @property
+    def detector(self) -> Detector:
+        """The one that usually looks."""
+        return self.detectors[0]
 
     def start(self) -> None:
+        self.monitor.start()
         self.publisher.on_command(self.agent.command)
         self.publisher.start()
         for name, camera in self.cameras.items():
@@ -75,10 +83,12 @@ class BuiltAgent:
         self.keeping.stop(timeout_s * 0.15)
         left = stop_all(self.cameras.values(), timeout_s * 0.1)
         self.publisher.stop(timeout_s * 0.2)
+        self.monitor.stop(timeout_s * 0.05)
         if self.spool is not None:
             self.spool.close()
         if not is_hung:
-            self.detector.close()
+            for detector in self.detectors:
+                detector.close()
         return Ending(is_hung, tuple(left))
 
 

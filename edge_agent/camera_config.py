@@ -9,6 +9,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, model_va
 
 from edge_agent.capture.sources.url import SourceKind, kind_of, split_credentials
 from fovea.core.errors import Malformed
+from fovea.core.qoe import QoeWeights
 from fovea.process.config_parts import FilePath, Part
 
 _FILE = "file://"
@@ -88,6 +89,62 @@ class ZoneConfig(Part):
     """only these; all when it is left out"""
 
 
+class IdleConfig(Part):
+    """What a camera costs while nothing moves: less in two steps, and all again with the first frame that moves."""
+
+    after_s: Annotated[float, Field(gt=0, le=86_400)] = 10.0
+    """of quiet, from which on fewer frames are taken"""
+    fps_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """of its usual frames per second, then"""
+    deep_after_s: Annotated[float, Field(gt=0, le=86_400)] = 60.0
+    """of quiet, from which on still fewer are taken, and the idle_bundle looks, if there is one"""
+    deep_fps_share: Annotated[float, Field(gt=0, le=1)] = 0.25
+    """of its usual frames per second, then"""
+    least_fps: Annotated[float, Field(ge=0.01, le=240)] = 1.0
+    """however quiet it is; what appears is seen within 1 / least_fps seconds"""
+
+    @model_validator(mode="after")
+    def _steps_down(self) -> IdleConfig:
+        if not (self.deep_after_s > self.after_s and self.deep_fps_share <= self.fps_share):
+            raise ValueError("expected deep_after_s later than after_s, and deep_fps_share up to fps_share")
+        return self
+
+
+class QoeWeightsConfig(Part):
+    """What each term of the quality of experience counts: together 1 (see `fovea.core.qoe`)."""
+
+    latency: Share = QoeWeights().latency
+    """of how soon there is an answer"""
+    quality: Share = QoeWeights().quality
+    """of the expected quality of the answer"""
+    memory: Share = QoeWeights().memory
+    """of how little of this machine's free memory a question takes"""
+    priority: Share = QoeWeights().priority
+    """of quality again, times the priority of the frame: what matters more gets the better look"""
+    half_ms: Annotated[float, Field(gt=0, le=60_000)] = QoeWeights().half_ms
+    """the latency at which an answer is worth half"""
+
+    @model_validator(mode="after")
+    def _adds_up(self) -> QoeWeightsConfig:
+        try:
+            self.weights()
+        except Malformed as error:
+            raise ValueError(str(error).partition(": ")[2]) from error
+        return self
+
+    def weights(self) -> QoeWeights:
+        return QoeWeights(self.latency, self.quality, self.memory, self.priority, self.half_ms)
+
+
+class CameraQoeConfig(Part):
+    """What is different for this camera where tiers are weighed."""
+
+    weights: QoeWeightsConfig | None = None
+    """those of all cameras when they are left out"""
+    priority: Share | None = None
+    """of its frames, whatever is in them"""
+
+
 class CameraConfig(Part):
     """One camera, or a file that stands for one."""
 
@@ -125,6 +182,10 @@ class CameraConfig(Part):
     """blacked out before anything else sees the picture"""
     motion: MotionConfig = MotionConfig()
     """a frame in which nothing moves is not looked at"""
+    idle: IdleConfig | None = None
+    """fewer frames while nothing moves; as many as ever when it is left out"""
+    qoe: CameraQoeConfig = CameraQoeConfig()
+    """what is different for this camera where tiers are weighed"""
     filters: FilterConfig = FilterConfig()
     """which tracks become events and counts"""
     zones: list[ZoneConfig] = Field(default_factory=list)
@@ -142,6 +203,8 @@ class CameraConfig(Part):
             raise ValueError(
                 "expected start, limit and loop for files and folders only; this camera has no end"
             )
+        if self.idle is not None and not (self.motion.enabled and self.realtime and self.fps is not None):
+            raise ValueError("expected idle only with motion.enabled, realtime and a number of fps")
         if self.filters.min_area > self.filters.max_area:
             raise ValueError("expected filters.min_area up to filters.max_area")
         names = [zone.name for zone in self.zones]

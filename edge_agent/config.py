@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from pydantic import Discriminator, Field, SecretStr, Tag, model_validator
 
-from edge_agent.camera_config import CameraConfig, Name, Share
+from edge_agent.camera_config import CameraConfig, Name, QoeWeightsConfig, Share
 from fovea.core.detections import TOLD_FROM
 from fovea.process.config_parts import (
     Address,
@@ -29,6 +29,8 @@ class EdgeLinkConfig(Part):
     """host:port, or unix:PATH on the same machine"""
     fallbacks: list[PeerAddress] = Field(default_factory=list)
     """asked in this order while those before are down"""
+    tier: Literal["edge", "cloud"] = "edge"
+    """which tier is at that address: a camera without an edge box may ask the cloud itself"""
     tls: TlsConfig | None = None
     """certificates; plain text when it is left out"""
     timeout_ms: Annotated[float, Field(ge=10, le=60_000)] = 1500.0
@@ -57,6 +59,47 @@ class GateConfig(Part):
     """a track that ends without leaving"""
     unexplained_motion: Annotated[float, Field(ge=0, le=1000)] = 1.4
     """the whole picture moving without a box"""
+
+
+class LabelQoeConfig(Part):
+    """How frames are weighed in which this label was seen."""
+
+    priority: Share | None = None
+    """of such frames; of several the highest counts"""
+    weights: QoeWeightsConfig | None = None
+    """those of the camera when they are left out"""
+
+
+class QoeConfig(Part):
+    """Which of the tiers that may be asked looks at a frame: the one of the best quality of experience. Where the
+    gate estimates no gain, its word alone counts."""
+
+    enabled: bool = True
+    """false: the gate's word alone counts"""
+    weights: QoeWeightsConfig = QoeWeightsConfig()
+    """of all cameras that say nothing else"""
+    usual_priority: Share = 0.5
+    """of frames of which nobody says anything else"""
+    labels: dict[str, LabelQoeConfig] = Field(default_factory=dict)
+    """what is different for frames with a label in them, by its name"""
+
+
+class AbConfig(Part):
+    """Two policies of the bundle side by side on live cameras; `fovea policy compare` tells them apart. They decide
+    who is asked and how much; the rest stays as it is configured."""
+
+    a: str
+    """a policy of the bundle"""
+    b: str
+    """another one"""
+    share_b: Annotated[float, Field(gt=0, lt=1)] = 0.5
+    """the share that is for b"""
+    by: Literal["frame", "slice", "camera"] = "slice"
+    """what belongs together: each frame alone, a camera for slice_s seconds, or a camera for good"""
+    slice_s: Annotated[float, Field(ge=1, le=86_400)] = 60.0
+    """how long a slice is"""
+    salt: str = ""
+    """another one deals the frames anew"""
 
 
 class BudgetConfig(Part):
@@ -161,6 +204,10 @@ class AgentConfig(Part):
     """the model: a .fovea file, or zoo:NAME for a bundled one"""
     threads: Annotated[int, Field(ge=1, le=256)] = 1
     """CPU threads of the model"""
+    tuned_file: FilePath | None = None
+    """what `fovea agent autotune --config` found best on this board: its bundle and threads replace these"""
+    idle_bundle: BundleName | None = None
+    """a cheaper model for cameras that have been idle for long; the usual one looks when it is left out"""
     cameras: Annotated[list[CameraConfig], Field(min_length=1, max_length=256)]
     """at least one camera; all share the model"""
     edge: EdgeLinkConfig | None = None
@@ -171,6 +218,12 @@ class AgentConfig(Part):
     """when a frame is worth a question"""
     budget: BudgetConfig = BudgetConfig()
     """what questions may cost"""
+    policy: str | None = None
+    """a policy of the bundle; takes the place of gate.ask_from, budget, tell_from and qoe.weights"""
+    ab: AbConfig | None = None
+    """two policies of the bundle that are compared"""
+    qoe: QoeConfig = QoeConfig()
+    """which of the tiers that may be asked looks at a frame"""
     audit_share: Share = 0.015
     """the share of looked-at frames that is sent up at random, for an unbiased estimate"""
     answer: Annotated[
@@ -184,6 +237,8 @@ class AgentConfig(Part):
     """where events are posted to"""
     spool: SpoolConfig | None = None
     """where hard cases are kept; nowhere when it is left out"""
+    resources_every_ms: Annotated[float, Field(ge=50, le=60_000)] = 500.0
+    """how often CPU, memory, heat, GPU and queue of this machine are looked at"""
     metrics: Address | None = None
     """host:port for Prometheus and /healthz; nothing listens when it is left out"""
     log: LogConfig = LogConfig()
@@ -196,6 +251,14 @@ class AgentConfig(Part):
     """end when every camera is a file that has come to its end"""
     stuck_after_s: Annotated[float, Field(gt=0, le=3600)] = 60.0
     """a frame that takes longer counts as hung: systemd's watchdog is not fed any more"""
+
+    @model_validator(mode="after")
+    def _one_policy(self) -> AgentConfig:
+        if self.policy is not None and self.ab is not None:
+            raise ValueError("expected policy or ab, got both")
+        if self.ab is not None and self.edge is None:
+            raise ValueError("ab: expected an edge to be asked, there is none")
+        return self
 
     @model_validator(mode="after")
     def _names_once(self) -> AgentConfig:
@@ -225,6 +288,8 @@ class AgentConfig(Part):
         return self.model_copy(
             update={
                 "bundle": resolved_bundle(self.bundle, folder),
+                "tuned_file": file(self.tuned_file),
+                "idle_bundle": self.idle_bundle and resolved_bundle(self.idle_bundle, folder),
                 "cameras": [camera.resolved(folder) for camera in self.cameras],
                 "edge": edge,
                 "mqtt": mqtt,

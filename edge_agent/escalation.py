@@ -44,12 +44,15 @@ ENDINGS: tuple[tuple[type[FoveaError], ErrandEnding], ...] = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Errand:
-    """One frame that is asked about. An answer after `expires_mono_s` is not waited for."""
+    """One frame that is asked about since `asked_mono_s`, when `in_flight` others were. An answer after
+    `expires_mono_s` is not waited for."""
 
     frame: Frame
     own: TierAnswer
     decision: RouteDecision
     expires_mono_s: float
+    asked_mono_s: float = 0.0
+    in_flight: int = 0
 
     def draft(self, answer: DetectAnswer | None, jpeg: bytes | None) -> CaseDraft:
         """The frame as a case, with what is known about it by now."""
@@ -65,9 +68,21 @@ class Errand:
         )
 
 
-OnEnd = Callable[[Errand, DetectAnswer | None, int], None]
-"""Called once for each errand, on a thread of the pool, with the answer (None: there will be none) and the bytes of
-picture that were sent."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Ended:
+    """A question that ended at `ended_mono_s`; `answer` is None when there will be none. `sent_bytes` of picture went
+    out; `encode_s` is what making them took, None where that was not come to."""
+
+    errand: Errand
+    answer: DetectAnswer | None
+    ending: ErrandEnding
+    ended_mono_s: float
+    sent_bytes: int = 0
+    encode_s: float | None = None
+
+
+OnEnd = Callable[[Ended], None]
+"""Called once for each errand, on a thread of the pool."""
 
 
 class Escalation:
@@ -156,9 +171,11 @@ class Escalation:
         finally:
             with self._lock:
                 self._in_flight -= 1
-            seconds = self._clock.monotonic_s() - begun_s
-            self._observer.errand_seen(ErrandSeen(errand.frame.id.camera, ending, asked.sent_bytes, seconds))
-            self._on_end(errand, asked.answer, asked.sent_bytes)
+            ended_s = self._clock.monotonic_s()
+            self._observer.errand_seen(
+                ErrandSeen(errand.frame.id.camera, ending, asked.sent_bytes, ended_s - begun_s)
+            )
+            self._on_end(Ended(errand, asked.answer, ending, ended_s, asked.sent_bytes, asked.encode_s))
         if errand.decision.is_audit or asked.answer is None or asked.answer.revision < Tier.CLOUD:
             self._keeping.keep(errand.draft(asked.answer, asked.jpeg))
 
@@ -173,13 +190,16 @@ class _Asked:
         self.answer: DetectAnswer | None = None
         self.jpeg: bytes | None = None
         self.sent_bytes = 0
+        self.encode_s: float | None = None
 
     def ask(self) -> ErrandEnding:
         """Raises FoveaErrors."""
         frame = self._errand.frame
         if self._time_left_s() <= 0:
             return ErrandEnding.EXPIRED
+        begun_s = self._clock.monotonic_s()
         image = self._link.encode(frame.pixels)
+        self.encode_s = self._clock.monotonic_s() - begun_s
         self.jpeg = image if isinstance(image, bytes) else None
         time_left_s = self._time_left_s()
         if time_left_s <= 0:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -15,6 +15,8 @@ from edge_agent.case_keeping import CaseKeeping
 from edge_agent.escalation import Escalation
 from edge_agent.publish.publishing import Publisher
 from edge_agent.stats import AgentFigures, AgentStats, CameraFigures
+from edge_agent.thread_cpu import thread_cpu_s
+from fovea.core.ab import ArmFigures
 from fovea.core.detections import ModelRef
 from fovea.core.ports import Clock
 from fovea.process.metrics_http import Health
@@ -32,6 +34,8 @@ class CameraFacts(Protocol):
     def drops(self) -> Mapping[DropCause, int]: ...
 
 
+Facts = Callable[[], Mapping[str, float]]
+"""Numbers by name, as they are now."""
 Counting = Callable[[], Mapping[str, object]]
 """What a part counts, by name."""
 
@@ -53,6 +57,9 @@ class AgentView:
         publisher: Publisher,
         clock: Clock,
         stuck_after_s: float,
+        resources: Facts = dict,
+        forecasts: Facts = dict,
+        ab: Callable[[], Mapping[str, ArmFigures]] = dict,
     ) -> None:
         self._device = device
         self._model = model
@@ -66,6 +73,9 @@ class AgentView:
         self._publisher = publisher
         self._clock = clock
         self._stuck_after_s = stuck_after_s
+        self._resources = resources
+        self._forecasts = forecasts
+        self._ab = ab
 
     @property
     def is_stuck(self) -> bool:
@@ -80,6 +90,7 @@ class AgentView:
             "failures_in_a_row": self._agent.failures_in_a_row,
             "link": self.link().get("status"),
             "cameras": {name: camera.state.phase.value for name, camera in self._cameras.items()},
+            "resources": dict(self._resources()),
         }
         return Health(not self.is_stuck and not is_broken, facts)
 
@@ -101,6 +112,10 @@ class AgentView:
             spool=dict(self._keeping.counts) | dict(self._spool()),
             uploads=dict(self._uploads()),
             published=dict(self._publisher.counts) | {"connected": int(self._publisher.is_connected)},
+            resources=dict(self._resources()),
+            forecasts=dict(self._forecasts()),
+            ab=dict(self._ab()),
+            threads_cpu_s=thread_cpu_s(),
         )
 
     def health_facts(self) -> dict[str, object]:
@@ -114,12 +129,16 @@ class AgentView:
             "in_flight": figures.in_flight,
             "link": figures.link,
             "spool": figures.spool,
+            "resources": figures.resources,
+            "forecasts": figures.forecasts,
+            "ab": {arm: asdict(each) for arm, each in figures.ab.items()},
             "cameras": {
                 camera.name: {
                     "condition": camera.condition,
                     "fps": camera.fps,
                     "asked_pct": camera.asked_pct,
                     "latency_ms_p95": camera.latency_ms.p95,
+                    "idle_level": camera.idle_level,
                     "drops": dict(camera.drops),
                 }
                 for camera in figures.cameras
@@ -140,6 +159,7 @@ class AgentView:
 
     def _camera(self, name: str) -> CameraFigures:
         camera, state = self._cameras[name], self._cameras[name].state
+        idling = self._agent.seats[name].idling
         drops = {cause.value: number for cause, number in camera.drops.items() if number}
         if switched_off := self._agent.seats[name].switched_off_frames:
             drops["switched_off"] = switched_off
@@ -148,6 +168,8 @@ class AgentView:
             condition=state.phase.value,
             condition_reason=state.reason,
             drops=drops,
+            idle_level=0 if idling is None else idling.pace.level,
+            wanted_fps=None if idling is None else idling.pace.fps,
         )
 
 

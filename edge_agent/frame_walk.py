@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 
 EDGE_LOST = "edge_lost"
 """Why an answer is degraded: asking was meant, and nobody could be asked."""
+EDGE_BUSY = "edge_busy"
+"""Why an answer is degraded: asking was meant, and who was to be asked is there and has no room."""
+
+Weighing = Callable[[Opinion, Detections], Situation]
+"""What is possible for a frame of which the gate has that opinion, and in which that was told."""
 
 GATE_OFF = RouteDecision(Route.LOCAL, (Reason.SWITCHED_OFF,))
 """The decision about a frame while asking is switched off."""
@@ -48,6 +53,8 @@ class Judging:
     """the score from which on a box is told, followed and judged; weaker ones only go up with a question"""
     is_edge_meant: bool = True
     """False where nobody is there to be asked by configuration: an answer alone is all that was meant then"""
+    decide_now: Callable[[], DecideSettings] | None = None
+    """in place of `decide` where two policies take turns"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -80,11 +87,8 @@ class FrameWalk:
         self._features: FrameFeatures | None = None
         self._tracking: Tracking | None = None
 
-    def walk(
-        self, frame: Frame, audit_draw: float, situation: Callable[[Opinion], Situation] | None
-    ) -> Walked:
-        """`audit_draw` is uniform in 0..1; `situation` says what is possible for a frame of which the gate has that
-        opinion, None: asking is switched off."""
+    def walk(self, frame: Frame, audit_draw: float, situation: Weighing | None) -> Walked:
+        """`audit_draw` is uniform in 0..1; without a `situation` asking is switched off."""
         begun_s = self._clock.monotonic_s()
         stage_ms = {"wait": max(begun_s - frame.captured_mono_s, 0) * 1000}
         motion = None if self._motion is None else self._motion.look(frame.pixels, frame.captured_mono_s)
@@ -136,7 +140,7 @@ class FrameWalk:
         stage_ms: dict[str, float],
         looked_s: float,
         audit_draw: float,
-        situation: Callable[[Opinion], Situation] | None,
+        situation: Weighing | None,
     ) -> Walked:
         told = inference.detections.above(self._judging.tell_from)
         tracking = self._tracker.update(told, frame.captured_mono_s)
@@ -153,8 +157,9 @@ class FrameWalk:
                 self._judging.features,
                 inference.detections,
             )
-            opinion = self._judging.gate.judge(self._features)
-            decision = decide(opinion, audit_draw, self._judging.decide, situation(opinion))
+            opinion, own = self._judging.gate.judge(self._features), self._judging
+            decides = own.decide if own.decide_now is None else own.decide_now()
+            decision = decide(opinion, audit_draw, decides, situation(opinion, told))
         decide_cpu_s = time.thread_time() - cpu_s
         decide_s = self._clock.monotonic_s() - tracked_s
         stage_ms["decide"] = decide_s * 1000
@@ -170,7 +175,6 @@ class FrameWalk:
     def _result(
         self, frame: Frame, detections: Detections, decision: RouteDecision, stage_ms: dict[str, float]
     ) -> FrameResult:
-        is_lost = self._judging.is_edge_meant and Reason.LINK_DOWN in decision.reasons
         return FrameResult(
             frame_id=frame.id,
             revision=Tier.AGENT.value,
@@ -180,8 +184,14 @@ class FrameWalk:
             captured_at=frame.captured_at,
             captured_mono_s=frame.captured_mono_s,
             stage_ms=stage_ms,
-            degraded=EDGE_LOST if is_lost else None,
+            degraded=_missed(decision) if self._judging.is_edge_meant else None,
         )
+
+
+def _missed(decision: RouteDecision) -> str | None:
+    if Reason.LINK_DOWN in decision.reasons:
+        return EDGE_LOST
+    return EDGE_BUSY if Reason.UPPER_BUSY in decision.reasons else None
 
 
 def _standing(tracking: Tracking) -> Tracking:

@@ -69,11 +69,14 @@ class IdleStepper:
     """Of one camera. Tell it of every frame before the model looks; it looks at no clock."""
 
     def __init__(self, usual_fps: float, settings: IdleSettings = IdleSettings()) -> None:
-        if not (usual_fps > 0 and math.isfinite(usual_fps)):
-            raise Malformed(f"idle usual_fps: expected a finite number above 0, got {usual_fps}")
-        self.usual_fps = usual_fps
+        self.usual_fps = _checked_fps(usual_fps)
         self._settings = settings
         self._active_mono_s: float | None = None
+
+    def set_usual_fps(self, fps: float) -> None:
+        """Another usual rate; the quiet is counted anew, from the next frame on. Raises Malformed."""
+        self.usual_fps = _checked_fps(fps)
+        self._active_mono_s = None
 
     def look(self, is_active: bool, at_mono_s: float) -> Pace:
         """The pace from this frame on. An active frame (something moves, or what was in view is still followed) is
@@ -93,3 +96,9 @@ class IdleStepper:
         return Pace(
             level, max(self.usual_fps * step.fps_share, least_fps), min(step.model, settings.models - 1)
         )
+
+
+def _checked_fps(fps: float) -> float:
+    if not (fps > 0 and math.isfinite(fps)):
+        raise Malformed(f"idle usual_fps: expected a finite number above 0, got {fps}")
+    return fps

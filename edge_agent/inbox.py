@@ -6,18 +6,8 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
-from edge_agent.escalation import Errand
+from edge_agent.escalation import Ended
 from edge_agent.turns import Turns
-from protos.calls import DetectAnswer
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ended:
-    """A question that ended; `answer` is None when there is none."""
-
-    errand: Errand
-    answer: DetectAnswer | None
-    sent_bytes: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,9 +34,9 @@ class Inbox:
             self._turns.add(camera)
             self._changed.notify()
 
-    def errand_ended(self, errand: Errand, answer: DetectAnswer | None, sent_bytes: int) -> None:
+    def errand_ended(self, ended: Ended) -> None:
         with self._changed:
-            self._ended.append(Ended(errand, answer, sent_bytes))
+            self._ended.append(ended)
             self._changed.notify()
 
     def camera_lost(self, camera: str) -> None:
@@ -59,6 +49,12 @@ class Inbox:
         with self._changed:
             self._changed.wait_for(self._has_news, timeout_s)
             return None if self._is_closed else self._work()
+
+    @property
+    def waiting(self) -> int:
+        """Cameras with a frame, and questions that ended."""
+        with self._changed:
+            return len(self._turns) + len(self._ended)
 
     @property
     def is_empty(self) -> bool:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from edge_agent.observing import AnswerSeen, ErrandSeen, FrameSeen
 from edge_agent.stats import AgentFigures
+from edge_agent.tallies import Tally, TimesTally
+from fovea.core.ab import COMPARED, ArmFigures
 from fovea.core.detections import ModelRef
 from fovea.core.routing import Tier
 
 _SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _TIERS = {tier: tier.name.lower() for tier in Tier}
-_Family = TypeVar("_Family", Counter, Histogram)
 _DECIDE_SECONDS = (0.00002, 0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.005, 0.01)
 
 
@@ -26,7 +26,6 @@ class PrometheusMetrics:
 
     def __init__(self, model: ModelRef, device: str) -> None:
         self.registry = CollectorRegistry()
-        self._children: dict[tuple[object, tuple[str, ...]], Any] = {}
         self._frames = self._counter("fovea_frames", "Frames with an answer, by route.", "camera", "route")
         self._reasons = self._counter("fovea_reasons", "Why they went there.", "camera", "route", "reason")
         self._degraded = self._counter(
@@ -70,46 +69,38 @@ class PrometheusMetrics:
         self.registry.register(_FiguresCollector(figures))
 
     def frame_seen(self, seen: FrameSeen) -> None:
-        result = seen.result
+        result, camera = seen.result, seen.camera
         route = result.decision.route.value
-        self._child(self._frames, seen.camera, route).inc()
+        self._frames.add(camera, route)
         for reason in result.decision.reasons:
-            self._child(self._reasons, seen.camera, route, reason.value).inc()
+            self._reasons.add(camera, route, reason.value)
         if result.degraded is not None:
-            self._degraded.labels(seen.camera, result.degraded).inc()
-        self._child(self._answers, seen.camera, _TIERS[result.answered_by]).inc()
-        self._child(self._latency_s, seen.camera).observe(seen.latency_s)
+            self._degraded.add(camera, result.degraded)
+        self._answers.add(camera, _TIERS[result.answered_by])
+        self._latency_s.add(camera, seconds=seen.latency_s)
         for stage, ms in result.stage_ms.items():
-            self._child(self._stage_s, stage).observe(ms / 1000)
+            self._stage_s.add(stage, seconds=ms / 1000)
         if seen.decide_cpu_s is not None:
-            self._decide_s.observe(seen.decide_cpu_s)
+            self._decide_s.add(seconds=seen.decide_cpu_s)
 
     def answer_seen(self, seen: AnswerSeen) -> None:
         tier = _TIERS[seen.result.answered_by]
-        self._answers.labels(seen.camera, tier).inc()
-        self._upper_s.labels(tier).observe(seen.latency_s)
+        self._answers.add(seen.camera, tier)
+        self._upper_s.add(tier, seconds=seen.latency_s)
 
     def frame_failed(self, camera: str) -> None:
-        self._failed.labels(camera).inc()
+        self._failed.add(camera)
 
     def errand_seen(self, seen: ErrandSeen) -> None:
-        self._errands.labels(seen.camera, seen.ending.value).inc()
-        self._sent.labels(seen.camera).inc(seen.sent_bytes)
-        self._question_s.labels(seen.ending.value).observe(seen.seconds)
+        self._errands.add(seen.camera, seen.ending.value)
+        self._sent.add(seen.camera, number=seen.sent_bytes)
+        self._question_s.add(seen.ending.value, seconds=seen.seconds)
 
-    def _child(self, family: _Family, *labels: str) -> _Family:
-        """`family.labels(...)`, found without its lock and its checks: several for each frame."""
-        key = (family, labels)
-        child: _Family | None = self._children.get(key)
-        if child is None:
-            child = self._children[key] = family.labels(*labels)
-        return child
+    def _counter(self, name: str, about: str, *labels: str) -> Tally:
+        return Tally(self.registry, name, about, *labels)
 
-    def _counter(self, name: str, about: str, *labels: str) -> Counter:
-        return Counter(name, about, labels, registry=self.registry)
-
-    def _histogram(self, name: str, about: str, buckets: tuple[float, ...], *labels: str) -> Histogram:
-        return Histogram(name, about, labels, buckets=buckets, registry=self.registry)
+    def _histogram(self, name: str, about: str, bounds_s: tuple[float, ...], *labels: str) -> TimesTally:
+        return TimesTally(self.registry, name, about, bounds_s, *labels)
 
 
 class _FiguresCollector(Collector):
@@ -125,18 +116,24 @@ class _FiguresCollector(Collector):
         figures = self._figures()
         drops = CounterMetricFamily("fovea_drops", "Frames dropped, by cause.", labels=("camera", "cause"))
         online = GaugeMetricFamily("fovea_camera_online", "1 while frames come.", labels=("camera",))
+        idle = GaugeMetricFamily("fovea_idle_level", "0 while it is wide awake.", labels=("camera",))
         for camera in figures.cameras:
             for cause, number in camera.drops.items():
                 drops.add_metric((camera.name, cause), number)
             online.add_metric((camera.name,), float(camera.condition == "online"))
+            idle.add_metric((camera.name,), camera.idle_level)
         yield drops
         yield online
+        yield idle
         yield GaugeMetricFamily("fovea_in_flight", "Questions under way.", value=figures.in_flight)
         yield GaugeMetricFamily("fovea_healthy", "1 while frames progress.", value=float(figures.is_healthy))
         yield GaugeMetricFamily("fovea_link_up", "1 while the tier above is there.", value=_link_up(figures))
         yield _by_name("spool", figures.spool)
         yield _by_name("uploads", figures.uploads)
         yield _by_name("published", figures.published)
+        yield _of_arms(figures.ab)
+        yield _by_name("resources", figures.resources)
+        yield _by_name("forecasts", figures.forecasts)
 
 
 def _by_name(name: str, counts: Mapping[str, object]) -> Metric:
@@ -144,6 +141,20 @@ def _by_name(name: str, counts: Mapping[str, object]) -> Metric:
     for what, number in counts.items():
         if isinstance(number, int | float):
             family.add_metric((what,), number)
+    return family
+
+
+def _of_arms(arms: Mapping[str, ArmFigures]) -> Metric:
+    family = GaugeMetricFamily(
+        "fovea_ab", "What came of each of two policies, by name.", labels=("arm", "policy", "what")
+    )
+    for arm, figures in arms.items():
+        for what in ("frames", "asked", "audited"):
+            family.add_metric((arm, figures.policy, what), getattr(figures, what))
+        for what in COMPARED:
+            estimate = getattr(figures, what)
+            if estimate is not None:
+                family.add_metric((arm, figures.policy, what), estimate.value)
     return family
 
 

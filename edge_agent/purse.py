@@ -22,8 +22,9 @@ class Purse:
     be asked about it rises, so that the budget goes to the best of them instead of the first."""
 
     def __init__(self, budget: Budget, price: AskPrice, ask_bytes: float | None = None) -> None:
-        """`ask_bytes` is what a question usually weighs, followed from there: the price is one for each byte. None:
-        it is one for each question."""
+        """`ask_bytes` is what a question usually weighs: the price is one for each byte. Where the budget limits the
+        bytes the weight is followed from there; where it does not, a link that carries raw pictures must not make
+        questions dear. None: the price is one for each question."""
         self._budget = budget
         self._price = price
         self._ask_bytes = ask_bytes
@@ -45,7 +46,7 @@ class Purse:
     def spend_bytes(self, now_mono_s: float, size_bytes: int) -> None:
         """It took `size_bytes` on the wire."""
         self._budget.spend_bytes(now_mono_s, size_bytes)
-        if self._ask_bytes is not None and size_bytes > 0:
+        if self._ask_bytes is not None and size_bytes > 0 and self._budget.limits_bytes:
             self._ask_bytes += _NEWEST_SHARE * (size_bytes - self._ask_bytes)
 
 

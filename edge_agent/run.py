@@ -20,6 +20,7 @@ from fovea.process import notify
 from fovea.process.config_parts import watchdog_every_s
 from fovea.process.logs import configure_logs
 from fovea.process.metrics_http import exposed
+from fovea.runtime.tuned_file import find_tuned
 
 EXIT_BROKEN = 70
 
@@ -36,9 +37,19 @@ def run(config: AgentConfig) -> None:
     """Builds an agent and runs it until SIGTERM, SIGINT, or (`exit_when_finished`) the end of its files. Raises what
     `bootstrap.build` raises, and Unavailable for an address that is taken."""
     configure_logs(config.log)
+    config = tuned(config)
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     structlog.get_logger("edge_agent").info("loading", bundle=config.bundle, cameras=len(config.cameras))
     run_built(config, build(config))
+
+
+def tuned(config: AgentConfig) -> AgentConfig:
+    """With the model and the threads that were found best on this machine, where they were looked for. Raises
+    Malformed for a tuned_file that is none."""
+    found = None if config.tuned_file is None else find_tuned(Path(config.tuned_file))
+    if found is None:
+        return config
+    return config.model_copy(update={"bundle": found.bundle, "threads": found.threads})
 
 
 def run_built(config: AgentConfig, built: BuiltAgent) -> None:

@@ -14,14 +14,19 @@ from edge_agent.capture.mask import Polygon
 from edge_agent.capture.motion import MotionSettings
 from edge_agent.capture.source import Decoding, SourceSpec, Stream
 from edge_agent.config import AgentConfig, BestWithin, EdgeLinkConfig, GateConfig, MqttConfig, WebhookConfig
+from edge_agent.idle import IdleSettings, IdleStep
 from edge_agent.publish.mqtt_settings import MqttSettings, MqttTls
 from edge_agent.publish.webhook import WebhookSettings
 from edge_agent.publish.zones import ObjectFilter, ObjectSettings, Zone
 from edge_agent.secret_file import read_secret
+from edge_agent.tier_choice import QoeSettings
 from edge_agent.track.tracker_settings import TrackerSettings
 from fovea.core.deciding import DecideSettings
 from fovea.core.features import FeatureSettings
 from fovea.core.gate import RuleGateSettings
+from fovea.core.labels import label_named
+from fovea.core.qoe import Priorities
+from fovea.core.routing import Route
 from fovea.link.encoding import PixelEncoding
 from fovea.link.upstream import UpstreamSettings
 from fovea.process.config_parts import read_pems
@@ -62,17 +67,54 @@ def motion_settings(config: CameraConfig) -> MotionSettings | None:
 
 
 def tracker_settings(config: CameraConfig) -> TrackerSettings:
-    """The usual, with more patience where frames are far apart."""
+    """The usual, with more patience where frames are far apart, be it only while nothing moves."""
     usual = TrackerSettings()
     if config.fps is None or not config.realtime:
         return usual
-    frames_s = _FRAMES_TO_LOSE / config.fps
+    fps = config.fps
+    if config.idle is not None:
+        fps = max(fps * config.idle.deep_fps_share, min(config.idle.least_fps, fps))
+    frames_s = _FRAMES_TO_LOSE / fps
     return replace(
         usual,
-        coast_s=max(usual.coast_s, 2 / config.fps),
-        vanish_s=max(usual.vanish_s, 2 / config.fps),
+        coast_s=max(usual.coast_s, 2 / fps),
+        vanish_s=max(usual.vanish_s, 2 / fps),
         lost_after_s=max(usual.lost_after_s, frames_s),
         history_s=max(usual.history_s, frames_s),
+    )
+
+
+def idle_settings(config: CameraConfig, models: int) -> IdleSettings | None:
+    """None for a camera that is never idle; `models`: how many there are to look with."""
+    idle = config.idle
+    if idle is None:
+        return None
+    steps = (
+        IdleStep(idle.after_s, idle.fps_share),
+        IdleStep(idle.deep_after_s, idle.deep_fps_share, min(1, models - 1)),
+    )
+    return IdleSettings(steps, idle.least_fps, models)
+
+
+def qoe_settings(config: AgentConfig, own_quality: float) -> QoeSettings | None:
+    """None where the gate's word alone counts. `own_quality`: 0..1, AP of the camera's model. Raises Malformed for a
+    label that can be none."""
+    qoe = config.qoe
+    if not qoe.enabled:
+        return None
+    labels = {label_named(name).id: told for name, told in qoe.labels.items()}
+    cameras = {camera.name: camera.qoe for camera in config.cameras}
+    return QoeSettings(
+        weights=qoe.weights.weights(),
+        by_camera={name: told.weights.weights() for name, told in cameras.items() if told.weights},
+        by_label={label: told.weights.weights() for label, told in labels.items() if told.weights},
+        priorities=Priorities(
+            qoe.usual_priority,
+            {name: told.priority for name, told in cameras.items() if told.priority is not None},
+            {label: told.priority for label, told in labels.items() if told.priority is not None},
+        ),
+        own_quality=own_quality,
+        hold_s=agent_settings(config).hold_s,
     )
 
 
@@ -95,7 +137,7 @@ def feature_settings(config: GateConfig) -> FeatureSettings:
 
 
 def decide_settings(config: AgentConfig) -> DecideSettings:
-    return DecideSettings(ask_from=config.gate.ask_from, audit_share=config.audit_share)
+    return DecideSettings(config.gate.ask_from, config.audit_share, _route(config))
 
 
 def agent_settings(config: AgentConfig) -> AgentSettings:
@@ -105,6 +147,8 @@ def agent_settings(config: AgentConfig) -> AgentSettings:
         hold_s=config.answer.best_within_ms / 1000 if isinstance(config.answer, BestWithin) else None,
         sample_share=0.0 if config.spool is None else config.spool.sample_share,
         tell_from=config.tell_from,
+        ask_from=config.gate.ask_from,
+        route=_route(config),
     )
 
 
@@ -142,6 +186,10 @@ def webhook_settings(config: WebhookConfig) -> WebhookSettings:
         timeout_s=config.timeout_s,
         max_events=config.max_events,
     )
+
+
+def _route(config: AgentConfig) -> Route:
+    return Route.EDGE if config.edge is None else Route(config.edge.tier)
 
 
 def _password(name: str, given: SecretStr | None, file: str | None) -> str | None:

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from edge_agent.observing import AnswerSeen, ErrandSeen, FrameSeen
+from fovea.core.ab import ArmFigures
 from fovea.core.ports import Clock
 from fovea.core.routing import Reason, Route, Tier
 
@@ -47,6 +48,7 @@ class CameraFigures:
     answers     published answers by tier
     upper_ms    from the capture of a frame to the publication of the answer from above
     errands     questions by how they ended
+    idle_level, wanted_fps  0 while it is wide awake, and the frames per second it is to give then; None: never idle
     """
 
     name: str
@@ -66,11 +68,15 @@ class CameraFigures:
     condition: str = "connecting"
     condition_reason: str | None = None
     drops: Mapping[str, int] = field(default_factory=dict)
+    idle_level: int = 0
+    wanted_fps: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFigures:
-    """All of it, as `asdict` and JSON take it. `link`, `spool`, `uploads`, `published` are as their owners tell."""
+    """All of it, as `asdict` and JSON take it. `link`, `spool`, `uploads`, `published`, `resources` (of
+    the machine) and `forecasts` (ms until an answer from above) are as their owners tell; `threads_cpu_s` as
+    `edge_agent.thread_cpu` does."""
 
     device: str
     model: str
@@ -86,6 +92,11 @@ class AgentFigures:
     spool: Mapping[str, object]
     uploads: Mapping[str, object]
     published: Mapping[str, int]
+    resources: Mapping[str, float] = field(default_factory=dict)
+    forecasts: Mapping[str, float] = field(default_factory=dict)
+    ab: Mapping[str, ArmFigures] = field(default_factory=dict)
+    """of two policies that are compared, by arm; empty where none are"""
+    threads_cpu_s: Mapping[str, float] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)

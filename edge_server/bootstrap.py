@@ -16,11 +16,13 @@ from edge_server.second_gate import FittedSecondGate, LookJudge, SecondGate, Sec
 from fovea.core.budget import Budget
 from fovea.core.deciding import DecideSettings
 from fovea.core.gate import RuleGate, RuleGateSettings
+from fovea.core.latency import EwmaPredictor
 from fovea.core.learned_gate import gate_from_json
 from fovea.core.merging import MergeSettings
 from fovea.core.routing import Route, Tier
 from fovea.link.case_spool import CaseSpool
 from fovea.link.case_uploader import CaseUploader, UploaderSettings
+from fovea.link.forecaster import Forecaster
 from fovea.link.link import Link
 from fovea.link.spool_index import SpoolLimits
 from fovea.link.upstream import Upstream, UpstreamSettings
@@ -28,7 +30,7 @@ from fovea.process.config_parts import bundle_path, read_pems
 from fovea.runtime.bundle import Bundle
 from fovea.runtime.manifest import BatchMode
 from fovea.runtime.onnx_detector import OnnxDetector
-from fovea.serving.answerer import CaseDesk, MergedAnswer
+from fovea.serving.answerer import MergedAnswer
 from fovea.serving.run_server import ServingParts
 from fovea.serving.serving_config import fitted, server_settings
 from fovea.serving.serving_metrics import ServingMetrics
@@ -58,7 +60,12 @@ def build(config: EdgeConfig) -> ServingParts:
         detector.close()
         raise
     return replace(
-        alone, answerer=side.answerer, case_desk=side.case_desk, beside=side.beside, facts=side.facts
+        alone,
+        answerer=side.answerer,
+        case_desk=side.relay,
+        beside=side.beside,
+        facts=side.facts,
+        trouble=lambda: None if side.relay is None else side.relay.trouble,
     )
 
 
@@ -67,7 +74,7 @@ class _CloudSide:
     """What an edge with a cloud has more than one without; `beside` runs and ends it."""
 
     answerer: Escalation
-    case_desk: CaseDesk | None
+    relay: CaseRelay | None
     beside: AbstractContextManager[object]
     facts: Callable[[], Mapping[str, object]]
 
@@ -82,10 +89,15 @@ def _cloud_side(
     spool = None if config.spool is None else _spool(config.spool)
     link = Upstream(config.address, upstream)
     counts = EscalationMetrics(metrics.registry, link)
-    escalation = _escalation(config, _gate(bundle, config), merging, link, counts)
+    forecaster = Forecaster(bundle.find_latency() or EwmaPredictor())
+    escalation = _escalation(config, _gate(bundle, config), merging, link, counts, forecaster)
 
     def facts() -> Mapping[str, object]:
-        return {"cloud": link.state.status.value, "escalations": counts.totals()}
+        return {
+            "cloud": link.state.status.value,
+            "escalations": counts.totals(),
+            "forecasts": forecaster.figures(),
+        }
 
     if spool is None or config.spool is None:
         return _CloudSide(escalation, None, escalation, facts)
@@ -132,7 +144,12 @@ def _gate(bundle: Bundle, config: CloudConfig) -> LookJudge:
 
 
 def _escalation(
-    config: CloudConfig, gate: LookJudge, merging: MergeSettings, link: Link, counts: EscalationMetrics
+    config: CloudConfig,
+    gate: LookJudge,
+    merging: MergeSettings,
+    link: Link,
+    counts: EscalationMetrics,
+    forecaster: Forecaster,
 ) -> Escalation:
     budget = config.budget
     return Escalation(
@@ -148,6 +165,7 @@ def _escalation(
         ),
         merging,
         counts,
+        forecaster=forecaster,
     )
 
 

@@ -28,11 +28,18 @@ class CaseRelay:
         """`writers` wait for the disk, so that the loop never does."""
         self._spool = spool
         self._writers = writers
+        self._trouble: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last case was not kept; None when it was. From any thread."""
+        return self._trouble
 
     async def deliver(self, case: HardCase) -> DeliveryReceipt:
         """A receipt when the case is safe on disk here. Every delivery counts as new: whether the cloud knows the
         case is found out when it is sent on. Raises Overloaded when the spool does not take it."""
         is_kept = await asyncio.get_running_loop().run_in_executor(self._writers, self._spool.put, case)
+        self._trouble = None if is_kept else "cases are not kept: no room on disk, or it cannot be written"
         if not is_kept:
             raise Overloaded(f"no room on disk for the case {case.id[:12]}", _RETRY_AFTER_S)
         return DeliveryReceipt(case.id, is_new=True)

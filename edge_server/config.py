@@ -85,6 +85,8 @@ class CloudConfig(Part):
 class EdgeConfig(ServingConfig):
     """Everything an edge server is told. Relative paths are relative to the folder of the file."""
 
+    tuned_file: FilePath | None = None
+    """what `fovea edge autotune --config` found best on this machine: its bundle and threads replace those here"""
     merge: MergeConfig = MergeConfig()
     """how the answers of several tiers become one"""
     cloud: CloudConfig | None = None
@@ -106,6 +108,7 @@ class EdgeConfig(ServingConfig):
         return self.model_copy(
             update={
                 "bundle": resolved_bundle(self.bundle, folder),
+                "tuned_file": self.tuned_file and str(folder / self.tuned_file),
                 "tls": self.tls and self.tls.resolved(folder),
                 "cloud": self.cloud and self.cloud.resolved(folder),
             }

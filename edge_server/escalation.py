@@ -24,8 +24,10 @@ from fovea.core.errors import DeadlineExceeded, DetectorFailed, FoveaError, Inco
 from fovea.core.frame import size_of
 from fovea.core.gate import Opinion
 from fovea.core.hard_case import TierAnswer
+from fovea.core.latency import AskContext, EwmaPredictor
 from fovea.core.merging import MergeSettings
 from fovea.core.routing import Reason, Route, RouteDecision, Tier
+from fovea.link.forecaster import Forecaster
 from fovea.link.link import Link, LinkState, LinkStatus
 from fovea.serving.answerer import all_answers, merged_answer
 from fovea.serving.worker import Looked
@@ -69,8 +71,9 @@ class Escalation:
         merging: MergeSettings = MergeSettings(),
         observer: EscalationObserver = NobodyCounts(),
         draw: Callable[[], float] = random.random,
+        forecaster: Forecaster | None = None,
     ) -> None:
-        """`draw` gives numbers in 0..1 for audits."""
+        """`draw` gives numbers in 0..1 for audits; `forecaster` foretells the cloud (None: by a running mean)."""
         self._link = link
         self._gate = gate
         self._budget = budget
@@ -78,6 +81,7 @@ class Escalation:
         self._merging = merging
         self._observer = observer
         self._draw = draw
+        self._forecaster = forecaster or Forecaster(EwmaPredictor())
         self._lock = threading.Lock()  # guards the budget and the count of what is in flight
         self._in_flight = 0
         self._pool = ThreadPoolExecutor(settings.max_in_flight, thread_name_prefix="ask-cloud")
@@ -122,15 +126,18 @@ class Escalation:
     def _decided(self, opinion: Opinion, time_left_s: float) -> RouteDecision:
         """The decision, and a place in flight and what it costs taken when it is to ask."""
         now_s, settings = time.monotonic(), self._settings
-        round_trip_s = (self._link.round_trip_ms or 0) / 1000
+        expected_ms = self._forecaster.expected_ms(Tier.CLOUD, AskContext(now_s, self._in_flight))
+        round_trip_s = (self._link.round_trip_ms or 0 if expected_ms is None else expected_ms) / 1000
+        has_link = self._link.may_ask
         with self._lock:
             situation = Situation(
-                has_link=self._link.may_ask,
+                has_link=has_link,
                 in_flight=self._in_flight,
                 max_in_flight=settings.max_in_flight,
                 time_left_s=time_left_s,
                 round_trip_s=max(round_trip_s, settings.least_s),
                 budget_allows=self._budget.allows(now_s),
+                is_busy=not has_link and self._link.is_busy,
             )
             decision = decide(opinion, self._draw(), settings.decide, situation)
             if decision.is_asked:
@@ -141,20 +148,28 @@ class Escalation:
 
     async def _asked(self, errand: _Errand, decision: RouteDecision, timeout_s: float) -> DetectAnswer | None:
         """The answer of the cloud; None when it did not come in time. Whatever happens, it is counted once."""
-        begun_s = time.monotonic()
+        context = AskContext(time.monotonic(), max(self._in_flight - 1, 0))
         outcome, reason = Escalated.LEFT, ""
         call = self._pool.submit(errand.run, self._link, timeout_s)
         call.add_done_callback(lambda call: self._landed(errand, decision))
         try:
             answer = await _awaited(call, min(timeout_s + _GRACE_S, errand.time_left_s))
             outcome, reason = Escalated.ANSWERED, decision.reasons[0]
+            self._heard(context, self._forecaster.heard)
             return answer
         except FoveaError as error:
+            if isinstance(error, DeadlineExceeded):
+                self._heard(context, self._forecaster.silent)
             outcome, reason = Escalated.FAILED, _snake_case(type(error).__name__)
             _log.debug("the cloud did not answer: %s", error)
             return None
         finally:
-            self._observer.frame_ended(outcome, reason, time.monotonic() - begun_s)
+            self._observer.frame_ended(outcome, reason, time.monotonic() - context.at_mono_s)
+
+    def _heard(self, context: AskContext, tell: Callable[[Tier, float, AskContext, float], None]) -> None:
+        """The cloud has answered, or was silent, until now."""
+        now_s = time.monotonic()
+        tell(Tier.CLOUD, (now_s - context.at_mono_s) * 1000, context, now_s)
 
     def _landed(self, errand: _Errand, decision: RouteDecision) -> None:
         """The question is over, also one whose asker has left: its place is free."""

@@ -58,9 +58,11 @@ class FakeMotion:
     def __init__(self, is_moving: bool = True, is_forced: bool = False) -> None:
         self.is_moving = is_moving
         self.is_forced = is_forced
+        self.is_new_scene = False
 
     def look(self, pixels: ImageArray, at_mono_s: float) -> Motion:
-        return Motion(self.is_moving, 0.1 * self.is_moving, np.empty((0, 4), np.float32), self.is_forced)
+        boxes = np.empty((0, 4), np.float32)
+        return Motion(self.is_moving, 0.1 * self.is_moving, boxes, self.is_forced, self.is_new_scene)
 
 
 class FakeGate:
@@ -98,6 +100,7 @@ class FakeLink:
         self.say = say
         self.may_ask = True
         self.status = LinkStatus.UP
+        self.is_busy = False
         self.round_trip_ms: float | None = 1.0
         self.open = threading.Event()
         self.open.set()

@@ -37,6 +37,7 @@ class FakeLink:
         self._state = LinkState(status, 0.0, "from the start")
         self._listeners: list[Listener] = []
         self.may_ask_now = True
+        self.is_busy = False
         self.round_trip_ms: float | None = None
         self.fail_with: FoveaError | None = None
         self.is_closed = False

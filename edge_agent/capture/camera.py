@@ -84,6 +84,8 @@ class Camera:
         self._pauses = RetryPauses(settings.first_retry_s, settings.longest_retry_s, draw)
         self._due = DueFrames(settings.fps)
         self._stopping = threading.Event()
+        self._facts: SourceFacts | None = None  # those shown last, of frames of this shape
+        self._shape: tuple[int, ...] = ()
         self._changed = threading.Condition()  # guards all that follows
         self._slot: Frame | None = None
         self._sequence = 0
@@ -232,7 +234,10 @@ class Camera:
 
     def _hand_out(self, captured: Captured, facts: SourceFacts, hands_out_every: bool) -> None:
         pixels = self._mask.apply(captured.pixels)
-        self._show_online(replace(facts, size=size_of(pixels)))
+        shape = pixels.shape
+        if facts is not self._facts or shape != self._shape or self._state.phase is not CameraPhase.ONLINE:
+            self._facts, self._shape = facts, shape
+            self._show_online(replace(facts, size=size_of(pixels)))
         with self._changed:
             self._frames += 1
             while hands_out_every and self._slot is not None and not self._stopping.is_set():

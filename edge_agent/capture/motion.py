@@ -68,12 +68,14 @@ class Motion:
     share       0..1 of the frame that changed
     boxes_xyxy  f32[N, 4] px of the frame around what changed, largest first
     is_forced   nothing moves, and yet a look is due: the first frame, another scene, or a while without any look
+    is_new_scene  it is due for that the picture is another one altogether
     """
 
     is_moving: bool
     share: float
     boxes_xyxy: FloatArray
     is_forced: bool
+    is_new_scene: bool = False
 
     @property
     def wants_look(self) -> bool:
@@ -111,7 +113,7 @@ class MotionGate:
 
     def _begin(self, small: FloatArray, at_s: float) -> Motion:
         self._mean, self._seen_s, self._looked_s = small.copy(), at_s, at_s
-        return Motion(False, 0.0, _NO_BOXES, True)
+        return Motion(False, 0.0, _NO_BOXES, is_forced=True, is_new_scene=True)
 
     def _changed(self, small: FloatArray) -> ImageArray:
         """u8[h, w], 1 where a pixel differs by more than light and noise explain."""

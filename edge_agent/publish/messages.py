@@ -175,7 +175,7 @@ def _share(box: Sequence[float], size: ImageSize) -> list[float]:
     x1, y1, x2, y2 = box
     wide, high = size.width, size.height
     shares = [x1 / wide, y1 / high, x2 / wide, y2 / high]
-    if min(shares) >= 0 and max(shares) <= 1:
+    if 0 <= x1 <= wide and 0 <= x2 <= wide and 0 <= y1 <= high and 0 <= y2 <= high:
         return shares
     return [share if 0 <= share <= 1 else float(share > 1) for share in shares]
 

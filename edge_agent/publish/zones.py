@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from edge_agent.publish.label_names import LabelNames
@@ -101,11 +101,19 @@ class ObjectNews:
 
 @dataclass(slots=True)
 class _Watched:
-    """An object that counts: as it is now, and what was last told about it and when."""
+    """An object that counts: as it is now, and what was last told about it and when. A Sighting is made of it only
+    when one is told, which most frames do not."""
 
-    now: Sighting
-    told: Sighting
-    told_mono_s: float
+    track: Track
+    label: str
+    image_size: ImageSize
+    at: datetime
+    started_at: datetime
+    top_score: float = 0.0
+    zones: tuple[str, ...] = ()
+    entered_zones: tuple[str, ...] = ()
+    told: Sighting | None = None
+    told_mono_s: float = 0.0
 
 
 class ObjectWatch:
@@ -151,61 +159,66 @@ class ObjectWatch:
         if watched is None:
             if not self._settings.filter.passes(label, track.score, _area(track, size)):
                 return None
-            first = self._sighting(track, label, size, at, None)
-            self._objects[track.id] = _Watched(first, first, at_mono_s)
-            return ObjectEvent(EventKind.NEW, first.outside_zones(), first)
-        watched.now = self._sighting(track, label, size, at, watched.now)
-        if not self._is_worth_telling(watched, at_mono_s):
+            watched = self._objects[track.id] = _Watched(track, label, size, at, at)
+        watched.track, watched.label, watched.image_size, watched.at = track, label, size, at
+        watched.top_score = max(watched.top_score, track.score)
+        if self._settings.zones:
+            watched.zones = self._zones_of(track, label, size)
+            watched.entered_zones = _joined(watched.entered_zones, watched.zones)
+        told = watched.told
+        if told is not None and not self._is_worth_telling(watched, told, at_mono_s):
             return None
-        event = ObjectEvent(EventKind.UPDATE, watched.told, watched.now)
-        watched.told, watched.told_mono_s = watched.now, at_mono_s
-        return event
+        now = self._sighting(watched)
+        watched.told, watched.told_mono_s = now, at_mono_s
+        if told is None:
+            return ObjectEvent(EventKind.NEW, now.outside_zones(), now)
+        return ObjectEvent(EventKind.UPDATE, told, now)
 
-    def _is_worth_telling(self, watched: _Watched, at_mono_s: float) -> bool:
-        now, told = watched.now, watched.told
+    def _is_worth_telling(self, now: _Watched, told: Sighting, at_mono_s: float) -> bool:
         if len(now.entered_zones) > len(told.entered_zones):
             return True
-        if at_mono_s - watched.told_mono_s < self._settings.update_every_s:
+        if at_mono_s - now.told_mono_s < self._settings.update_every_s:
             return False
         return (
             now.zones != told.zones
             or now.label != told.label
-            or now.tier != told.tier
+            or now.track.tier != told.tier
             or now.top_score >= told.top_score + _BETTER_SCORE
             or _has_moved(now, told)
         )
 
     def _ended(self, track_id: int, at: datetime) -> ObjectEvent:
         watched = self._objects.pop(track_id)
-        return ObjectEvent(EventKind.END, watched.told, replace(watched.now, ended_at=at))
+        last = self._sighting(watched, ended_at=at)
+        return ObjectEvent(EventKind.END, watched.told or last, last)
 
-    def _sighting(
-        self, track: Track, label: str, size: ImageSize, at: datetime, earlier: Sighting | None
-    ) -> Sighting:
+    def _zones_of(self, track: Track, label: str, size: ImageSize) -> tuple[str, ...]:
+        """Where it stands: the middle of its lower edge."""
         box = track.box_xyxy
         x, y = (box[0] + box[2]) / 2 / size.width, box[3] / size.height
         # A box that reaches the lower border stands on it, not below it.
-        zones = tuple(
-            [zone.name for zone in self._settings.zones if zone.holds(label, x, min(y, 1.0 - 1e-9))]
-        )
-        entered = earlier.entered_zones if earlier else ()
+        return tuple([zone.name for zone in self._settings.zones if zone.holds(label, x, min(y, 1.0 - 1e-9))])
+
+    def _sighting(self, watched: _Watched, ended_at: datetime | None = None) -> Sighting:
+        track = watched.track
         return Sighting(
             id=f"{self._id_prefix}-{track.id}",
             camera=self._camera,
-            label=label,
+            label=watched.label,
             score=track.score,
-            top_score=max(track.score, earlier.top_score if earlier else 0.0),
-            box_xyxy=box,
-            image_size=size,
-            at=at,
-            started_at=earlier.started_at if earlier else at,
+            top_score=watched.top_score,
+            box_xyxy=track.box_xyxy,
+            image_size=watched.image_size,
+            at=watched.at,
+            started_at=watched.started_at,
             tier=track.tier,
-            zones=zones,
-            entered_zones=_joined(entered, zones) if zones else entered,
+            zones=watched.zones,
+            entered_zones=watched.entered_zones,
+            ended_at=ended_at,
         )
 
     def _counts(self, in_view: Sequence[int]) -> ObjectCounts:
-        now = [self._objects[track_id].now for track_id in in_view if track_id in self._objects]
+        now = [self._objects[track_id] for track_id in in_view if track_id in self._objects]
         by_label = dict.fromkeys(self._counted, 0)
         by_zone = dict.fromkeys(self._counted_in, 0)
         for seen in now:
@@ -229,12 +242,12 @@ def _area(track: Track, size: ImageSize) -> float:
     return max(0.0, x2 - x1) * max(0.0, y2 - y1) / (size.width * size.height)
 
 
-def _has_moved(now: Sighting, told: Sighting) -> bool:
+def _has_moved(now: _Watched, told: Sighting) -> bool:
     """By shares of each frame, so that a camera that changes its resolution moves nothing."""
     wide, high, wide_then, high_then = (
         now.image_size.width, now.image_size.height, told.image_size.width, told.image_size.height
     )  # fmt: skip
-    x1, y1, x2, y2 = now.box_xyxy
+    x1, y1, x2, y2 = now.track.box_xyxy
     x1_then, y1_then, x2_then, y2_then = told.box_xyxy
     return (
         abs(x1 / wide - x1_then / wide_then) >= _MOVED_SHARE

@@ -116,12 +116,19 @@ def overlap_of(a: Box, b: Box) -> float:
     return both / union if union > 0 else 0.0
 
 
-def covered_share(box: Box, other: Box) -> float:
-    """The share of a box that another one covers."""
-    width = min(box[2], other[2]) - max(box[0], other[0])
-    height = min(box[3], other[3]) - max(box[1], other[1])
-    area = (box[2] - box[0]) * (box[3] - box[1])
-    return width * height / area if width > 0 and height > 0 and area > 0 else 0.0
+def is_covered(box: Box, others: Sequence[Box], share: float) -> bool:
+    """Whether any one of the other boxes covers this share of a box."""
+    x1, y1, x2, y2 = box
+    least = (x2 - x1) * (y2 - y1) * share
+    if least <= 0:
+        return False
+    for o_x1, o_y1, o_x2, o_y2 in others:
+        if x1 < o_x2 and o_x1 < x2 and y1 < o_y2 and o_y1 < y2:
+            width = (x2 if x2 < o_x2 else o_x2) - (x1 if x1 > o_x1 else o_x1)
+            height = (y2 if y2 < o_y2 else o_y2) - (y1 if y1 > o_y1 else o_y1)
+            if width * height >= least:
+                return True
+    return False
 
 
 def grown_overlaps(a_xyxy: FloatArray, b_xyxy: FloatArray, margin: float) -> FloatArray:

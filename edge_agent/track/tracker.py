@@ -6,7 +6,7 @@ import math
 from collections import deque
 from collections.abc import Sequence
 
-from edge_agent.track.association import MOVED, SAME_MOMENT, covered_share, overlap_of, pairs_of
+from edge_agent.track.association import MOVED, SAME_MOMENT, is_covered, overlap_of, pairs_of
 from edge_agent.track.followed import Followed, clipped
 from edge_agent.track.tracker_settings import TrackerSettings as TrackerSettings
 from edge_agent.track.tracking import Box as Box
@@ -246,12 +246,13 @@ class Tracker:
             raise Malformed("tracker: expected a frame before anything is carried")
         now_s, coast_s, vanish_s = self._at_s, self.settings.coast_s, self.settings.vanish_s
         shown, vanished = [], []
+        seen = [track.box for track in self._alive if track.seen_s >= now_s]
         for track in self._alive:
             unseen_s = now_s - track.seen_s
             is_shown = unseen_s <= coast_s or (
                 track.told_score > 0 and now_s - track.told_s <= self.settings.told_half_life_s
             )
-            is_vanished = 0 < unseen_s <= vanish_s and track.is_confirmed and self._is_missed(track)
+            is_vanished = 0 < unseen_s <= vanish_s and track.is_confirmed and self._is_missed(track, seen)
             if is_shown or is_vanished:
                 told = self._told(track)
                 if is_shown:
@@ -266,19 +267,15 @@ class Tracker:
             tuple(self._told(track) for track in ended),
         )
 
-    def _is_missed(self, track: Followed) -> bool:
-        """The camera has seen it before, and it neither left by the border nor hides behind another."""
+    def _is_missed(self, track: Followed, seen: Sequence[Box]) -> bool:
+        """The camera has seen it before, and it neither left by the border nor hides behind one of those `seen`."""
         assert self._size is not None
         if not track.own_hits:
             return False
         guess = track.box_at(self._at_s)
         if track.is_leaving(guess, self._size):
             return False
-        place = clipped(guess, self._size)
-        return not any(
-            other.seen_s >= self._at_s and covered_share(place, other.box) >= _HIDDEN_SHARE
-            for other in self._alive
-        )
+        return not is_covered(clipped(guess, self._size), seen, _HIDDEN_SHARE)
 
     def _told(self, track: Followed) -> Track:
         assert self._size is not None

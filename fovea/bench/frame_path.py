@@ -4,24 +4,33 @@ All stacks run the same weights on one thread of one core, the others on the oth
 rounds; ratios are of one round, the figure is their median. The agent is the `fovea agent` process: it reads a file
 as fast as it goes, senses motion, detects, tracks, decides, publishes each result and asks a running edge about one
 frame in ten. The bare loop is letterbox, network, decode and NMS over frames that lie in memory already; what it
-does when it has to read them, too, stands among the settings. Ultralytics is its own predict loop over the same file
+does when it has to read them, too, stands among the settings. Where the difference goes is told as CPU time of a
+frame: `agent_cpu_ms.capture`, `.walk` and `.ask` against `bare_cpu_ms.letterbox`, `.run` and `.decode`, and
+`.reading`, which the bare loop does not do. Ultralytics is its own predict loop over the same file
 with its own ONNX export, in FP32 against the agent in FP32.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from fovea import zoo
 from fovea.bench.bare_loop import read_video
 from fovea.bench.children import child, free_ports, two_cores
-from fovea.bench.measured_tiers import HOST, READY_WITHIN_S, AgentRun, measure_agent, serving
+from fovea.bench.measured_tiers import (
+    HOST,
+    READY_WITHIN_S,
+    AgentRun,
+    measure_agent,
+    serving,
+)
 from fovea.bench.result import BenchResult, Setting
 from fovea.bench.result_lines import escalation_overheads_ms
 from fovea.bench.same_weights import check_same, ultralytics_onnx, why_not
@@ -64,7 +73,7 @@ class FramePathSettings:
 class _Round:
     """What each stack came to, filled in as they take their turns."""
 
-    bare: dict[str, float] = field(init=False)
+    bare: dict[str, Any] = field(init=False)
     agent: AgentRun = field(init=False)
     agent_fp32_fps: float = 0.0
     ultralytics_fps: float = 0.0
@@ -113,6 +122,8 @@ class _FramePath:
             ratios = [each.agent_fp32_fps / each.ultralytics_fps for each in rounds]
             figures["agent_fps_over_ultralytics"] = _median(ratios)
         figures |= _agent_figures([each.agent for each in rounds])
+        figures |= _parts([_named("agent_cpu_ms.", each.agent.cpu_parts_ms) for each in rounds])
+        figures |= _parts([_named("bare_cpu_ms.", each.bare["cpu_ms"]) for each in rounds])
         self._note("memory of the cloud")
         figures |= {
             "rss_mb.agent": max(each.agent.rss_mb for each in rounds),
@@ -148,7 +159,7 @@ class _FramePath:
             turn()
         return done
 
-    def _loop(self, module: str, *words: str) -> dict[str, float]:
+    def _loop(self, module: str, *words: str) -> dict[str, Any]:
         """What a loop that is a script of this package says at its end."""
         log, seconds = self._work / f"{module}.log", self._settings.seconds
         argv = ("-m", f"fovea.bench.{module}", str(self._video), *words, str(seconds))
@@ -158,7 +169,7 @@ class _FramePath:
         objects = [line for line in said if line.startswith("{")]
         if not objects:
             raise BrokenError(f"{module}: expected a line of JSON, got {said[-1:]}")
-        told: dict[str, float] = json.loads(objects[-1])
+        told: dict[str, Any] = json.loads(objects[-1])
         return told
 
     def _agent(self, bundle: Path) -> AgentRun:
@@ -247,6 +258,16 @@ def _agent_figures(runs: list[AgentRun]) -> dict[str, float]:
         "escalation_overhead_ms_p50": _median(overheads_ms),
         "bytes_per_escalation": sum(camera["sent_bytes"] for camera in cameras) / sent,
     }
+
+
+def _named(prefix: str, parts: Mapping[str, float]) -> dict[str, float]:
+    return {f"{prefix}{name}": value for name, value in parts.items()}
+
+
+def _parts(rounds: list[dict[str, float]]) -> dict[str, float]:
+    """The median of each name that every round has."""
+    names = [name for name in rounds[0] if all(name in each for each in rounds)]
+    return {name: _median([each[name] for each in rounds]) for name in names}
 
 
 def _free_address() -> str:

@@ -24,13 +24,14 @@ READY_WITHIN_S = 180.0
 @dataclass(frozen=True, slots=True, eq=False)
 class AgentRun:
     """One agent process, measured while it ran freely. `answers` are those of the measured time; `stats` are the
-    agent's own figures at its end, warm-up included."""
+    agent's own figures at its end, warm-up included, and `cpu_parts_ms` are of those while its threads still ran."""
 
     fps: float
     cpu_ms_per_frame: float
     rss_mb: float
     answers: list[Published]
     stats: Mapping[str, Any]
+    cpu_parts_ms: Mapping[str, float]
 
     @property
     def asked_share(self) -> float:
@@ -57,9 +58,11 @@ def measure_agent(
         time.sleep(seconds)
         ended_s, cpu_s, end = time.monotonic(), agent.cpu_s() - cpu_s, results.stat().st_size
         rss_mb = agent.rss_mb()
+        agent.wait_for(stats.is_file, "figures", READY_WITHIN_S)
+        parts_ms = cpu_parts_ms(json.loads(stats.read_text(encoding="utf-8")))
     answers = lines_between(results, begin, end)
     frames = sum(answer.revision == 0 for answer in answers)
-    if not frames or not stats.is_file():
+    if not frames:
         raise BrokenError(f"agent: {frames} results in {ended_s - begun_s:.1f} s; its log is in {work}")
     return AgentRun(
         fps=frames / (ended_s - begun_s),
@@ -67,7 +70,25 @@ def measure_agent(
         rss_mb=rss_mb,
         answers=answers,
         stats=json.loads(stats.read_text(encoding="utf-8")),
+        cpu_parts_ms=parts_ms,
     )
+
+
+_PARTS = {"camera": "capture", "agent": "walk", "escalation": "ask", "link": "ask", "others": "ask"}
+"""What the threads of an agent are for, by their names; the rest begins and ends it."""
+
+
+def cpu_parts_ms(stats: Mapping[str, Any]) -> dict[str, float]:
+    """CPU time of a frame by what it went for, from the agent's own figures: `capture` reads the source, `walk` is
+    all from the motion gate to the publication, `ask` encodes, sends and waits for questions (the threads of gRPC
+    among it). Empty where the system does not tell."""
+    frames = sum(camera["frames"] for camera in stats["cameras"])
+    spent_ms: dict[str, float] = {}
+    for thread, seconds in stats["threads_cpu_s"].items():
+        part = _PARTS.get(thread.partition(" ")[0])
+        if part is not None:
+            spent_ms[part] = spent_ms.get(part, 0.0) + 1000 * seconds / max(frames, 1)
+    return spent_ms
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from fovea.bench.children import Child
 from fovea.bench.tiers_outcome import TierTimes
 from fovea.core.arrays import ImageArray
 from fovea.core.deciding import DecideSettings, Situation
+from fovea.core.detections import Detections
 from fovea.core.errors import Malformed
 from fovea.core.frame import Frame, FrameId
 from fovea.core.gate import Gate, Opinion
@@ -90,7 +91,7 @@ def _walk(
     detector = OnnxDetector.open(opened, "cpu", threads=1)
     walk = FrameWalk(detector, MotionGate(), Tracker(), Judging(gate, DecideSettings()), clock)
 
-    def situation(opinion: Opinion) -> Situation:
+    def situation(opinion: Opinion, seen: Detections) -> Situation:
         return _BUSY
 
     walked, times_s, cpu_s = [], [], []

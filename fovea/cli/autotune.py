@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,39 +12,85 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from fovea.core.frame import ImageSize
-    from fovea.runtime.autotune import Trial, Tuned
+    from fovea.runtime.autotune import Tuned
 
-Bundles = Annotated[list[str], typer.Argument(metavar="BUNDLE...", help=".fovea files, or zoo:NAME.")]
-Target = Annotated[float, typer.Option(min=0.1, help="What 19 of 20 frames may take at most, in ms.")]
+Bundles = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[BUNDLE]...", help=".fovea files, or zoo:NAME; that of the configuration if none."
+    ),
+]
+Target = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="What 19 of 20 frames may take at most, in ms; else as the cameras need it."),
+]
 Frames = Annotated[int, typer.Option(min=5, max=10_000, help="Frames to time for each variant.")]
 Threads = Annotated[str, typer.Option(help="Thread counts to try, with commas; empty: up to all cores.")]
 FrameSize = Annotated[str, typer.Option(help="WIDTHxHEIGHT of the camera's frames.")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Also write what was found here.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--config", "-c", help="Write what was found to its tuned_file, which its next start reads."
+    ),
+]
+AGENT_TARGET_MS = 100.0
+EDGE_TARGET_MS = 50.0
+_BUSY_SHARE = 0.8
+"""Of the time between two frames, of all cameras together, that the model may take."""
 
 
 def autotune_agent(
-    bundles: Bundles,
-    target_ms: Target = 100.0,
+    bundles: Bundles = None,
+    target_ms: Target = None,
     frames: Frames = 30,
     threads: Threads = "",
     frame_size: FrameSize = "960x540",
+    config: ConfigFile = None,
     json_file: JsonFile = None,
 ) -> None:
     """Find the best of these models, and the threads, that this board runs within a target."""
-    _autotune(bundles, target_ms, frames, threads, frame_size, "cpu", json_file)
+    own, outputs = list(bundles or ()), [json_file]
+    if config is not None:
+        from edge_agent.config import load_config
+
+        read = load_config(config)
+        own = own or [read.bundle]
+        outputs.append(_tuned_file(config, read.tuned_file))
+        rates = [camera.fps for camera in read.cameras if camera.fps is not None and camera.realtime]
+        if target_ms is None and len(rates) == len(read.cameras):
+            target_ms = _BUSY_SHARE * 1000 / sum(rates)
+    _autotune(own, target_ms or AGENT_TARGET_MS, frames, threads, frame_size, "cpu", outputs)
 
 
 def autotune_edge(
-    bundles: Bundles,
-    target_ms: Target = 50.0,
+    bundles: Bundles = None,
+    target_ms: Target = None,
     frames: Frames = 30,
     threads: Threads = "",
     frame_size: FrameSize = "960x540",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda:N.")] = "auto",
+    device: Annotated[str | None, typer.Option(help="auto, cpu or cuda:N.")] = None,
+    config: ConfigFile = None,
     json_file: JsonFile = None,
 ) -> None:
     """Find the best of these models, and the threads, that this machine runs within a target."""
-    _autotune(bundles, target_ms, frames, threads, frame_size, device, json_file)
+    own, outputs = list(bundles or ()), [json_file]
+    if config is not None:
+        from edge_server.config import load_config
+
+        read = load_config(config)
+        own = own or [read.bundle]
+        device = device or read.device
+        outputs.append(_tuned_file(config, read.tuned_file))
+    _autotune(own, target_ms or EDGE_TARGET_MS, frames, threads, frame_size, device or "auto", outputs)
+
+
+def _tuned_file(config: Path, named: str | None) -> Path:
+    from fovea.core.errors import Malformed
+
+    if named is None:
+        raise Malformed(f"{config.name}: expected a tuned_file, where what is found is written")
+    return Path(named)
 
 
 def _autotune(
@@ -55,13 +100,16 @@ def _autotune(
     threads: str,
     frame_size: str,
     device: str,
-    json_file: Path | None,
+    outputs: list[Path | None],
 ) -> None:
-    from fovea.core.errors import BrokenError
-    from fovea.process.config_parts import bundle_path
+    from fovea.core.errors import Malformed
+    from fovea.process.config_parts import bundle_path, resolved_bundle
     from fovea.runtime.autotune import TuneSettings, autotune
     from fovea.runtime.dry_run import dry_run
+    from fovea.runtime.tuned_file import write_tuned
 
+    if not bundles:
+        raise Malformed("autotune: expected at least one BUNDLE, or --config FILE with one")
     settings = TuneSettings(target_ms, frames, _size(frame_size), device, _counts(threads))
     console = Console()
     given = {bundle_path(name): name for name in bundles}
@@ -71,11 +119,9 @@ def _autotune(
     variant = tuned.choice.trial.variant
     console.print(f"{tuned.choice.reason}; for the configuration:", highlight=False)
     console.print(f"  bundle: {escape(given[variant.path])}\n  threads: {variant.threads}", highlight=False)
-    if json_file is not None:
-        try:
-            json_file.write_text(json.dumps(_to_json(tuned, given), indent=2) + "\n", encoding="utf-8")
-        except OSError as error:
-            raise BrokenError(f"cannot write {json_file}: {error.strerror}") from error
+    for path in (path for path in outputs if path is not None):
+        write_tuned(path, tuned, lambda bundle: resolved_bundle(given[bundle], Path.cwd()))
+        console.print(f"written to {escape(str(path))}", highlight=False)
 
 
 def _print(console: Console, tuned: Tuned) -> None:
@@ -94,29 +140,6 @@ def _print(console: Console, tuned: Tuned) -> None:
     console.print(table)
     for name, why in tuned.refused:
         console.print(f"[yellow]left out[/] {escape(name)}: {escape(why)}", highlight=False)
-
-
-def _to_json(tuned: Tuned, given: dict[Path, str]) -> dict[str, object]:
-    def plain(trial: Trial) -> dict[str, object]:
-        variant = trial.variant
-        return {
-            "bundle": given[variant.path],
-            "model": variant.name,
-            "threads": variant.threads,
-            "input": [variant.input_size.width, variant.input_size.height],
-            "quality": variant.quality,
-            "p50_ms": trial.p50_ms,
-            "p95_ms": trial.p95_ms,
-            "frames": trial.frames,
-        }
-
-    return {
-        "chosen": plain(tuned.choice.trial),
-        "meets_target": tuned.choice.meets_target,
-        "reason": tuned.choice.reason,
-        "trials": [plain(trial) for trial in tuned.trials],
-        "refused": [{"bundle": name, "why": why} for name, why in tuned.refused],
-    }
 
 
 def _counts(text: str) -> tuple[int, ...]:

@@ -174,7 +174,7 @@ def _clip(
         yield Answered(answer.detections, latency_ms, own_ms, len(jpeg), True, is_from_cloud)
 
 
-def _situation(purse: Purse, now_s: float, opinion: Opinion) -> Situation:
+def _situation(purse: Purse, now_s: float, opinion: Opinion, seen: Detections) -> Situation:
     return Situation(
         has_link=True,
         in_flight=0,

@@ -7,6 +7,8 @@ import numpy as np
 from fovea.core.detections import Candidates, Detections, Inference, ModelRef
 from fovea.core.scores import ScoreCalibration
 
+_HALVINGS = 40
+
 
 def answer(
     candidates: Candidates, calibration: ScoreCalibration, min_score: float, model: ModelRef
@@ -35,3 +37,13 @@ def answer(
         ),
         candidates,
     )
+
+
+def raw_score_for(calibration: ScoreCalibration, class_ids: tuple[int, ...], min_score: float) -> float:
+    """A raw score, 0..1, below which no class reaches a calibrated `min_score`: what is weaker is in no answer."""
+    low, high = np.zeros((1, len(class_ids)), np.float32), np.ones((1, len(class_ids)), np.float32)
+    for _ in range(_HALVINGS):
+        middle = (low + high) * np.float32(0.5)
+        reaches = calibration.apply(middle, class_ids) >= min_score
+        low, high = np.where(reaches, low, middle), np.where(reaches, middle, high)
+    return float(low.min())

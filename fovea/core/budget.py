@@ -60,6 +60,11 @@ class Budget:
         self._asks = TokenBucket(asks_per_s, max(1.0, asks_per_s * burst_s))
         self._bytes = TokenBucket(bytes_per_s, max(1.0, bytes_per_s * burst_s))
 
+    @property
+    def limits_bytes(self) -> bool:
+        """False when only questions are counted."""
+        return math.isfinite(self._bytes.rate_per_s)
+
     def allows(self, now_mono_s: float) -> bool:
         """True when one more question may be asked now; takes nothing."""
         return self._asks.available(now_mono_s) >= 1 and self._bytes.available(now_mono_s) > 0

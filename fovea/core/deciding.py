@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fovea.core.errors import Malformed
 from fovea.core.gate import Opinion
+from fovea.core.qoe import RouteChoice
 from fovea.core.routing import Reason, Route, RouteDecision
 
 STILL = RouteDecision(Route.SKIP, (Reason.STILL,))
@@ -32,7 +33,13 @@ class DecideSettings:
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What is possible at this moment. `time_left_s` may be infinite: nobody waits for the answer."""
+    """What is possible at this moment.
+
+    has_link       a question would be sent; where not, `is_busy`: somebody is there, and has asked for a pause
+    time_left_s    may be infinite: nobody waits for the answer
+    round_trip_s   how long an answer is expected to take, as far as that is known
+    choice         the best of the tiers that may be had by quality of experience; None where nobody weighed them
+    """
 
     has_link: bool
     in_flight: int
@@ -40,6 +47,8 @@ class Situation:
     time_left_s: float
     round_trip_s: float
     budget_allows: bool
+    is_busy: bool = False
+    choice: RouteChoice | None = None
 
     def __post_init__(self) -> None:
         if self.in_flight < 0 or self.max_in_flight < 0:
@@ -64,14 +73,19 @@ def decide(
     rule asks anyway is an ask (send_probability 1), and every other frame is sent with probability `audit_share`,
     whatever the gate thinks of it. Audits bypass the budget. An audit that cannot be sent now stays an audit (route
     LOCAL, reasons AUDIT and why not): it belongs into the spool. A frame that was worth asking and is not asked is
-    LOCAL with the reasons for and the one against. Raises Malformed when audit_draw is not within 0 to 1.
+    LOCAL with the reasons for and the one against. Where tiers were weighed against each other (`situation.choice`),
+    the question goes to the best of them, and is not asked when that is the camera itself. Raises Malformed when
+    audit_draw is not within 0 to 1.
     """
     if not 0 <= audit_draw <= 1:
         raise Malformed(f"decide audit_draw: expected 0 to 1, got {audit_draw}")
     is_worth_asking = opinion.p_ask >= settings.ask_from
-    obstacle = _obstacle(situation)
-    if is_worth_asking and obstacle is None and situation.budget_allows:
-        return RouteDecision(settings.route, opinion.reasons, opinion.expected_gain)
+    obstacle, choice = _obstacle(situation), situation.choice
+    qoe = None if choice is None else choice.qoe
+    keeps = choice is not None and choice.route in (Route.SKIP, Route.LOCAL)
+    if is_worth_asking and obstacle is None and situation.budget_allows and not keeps:
+        route = settings.route if choice is None else choice.route
+        return RouteDecision(route, opinion.reasons, opinion.expected_gain, qoe)
     reasons = opinion.reasons if is_worth_asking else (Reason.SURE,)
     probability = settings.audit_share or 1.0
     if audit_draw < settings.audit_share:
@@ -79,16 +93,17 @@ def decide(
             route, reasons = settings.route, (Reason.AUDIT, *reasons)
         else:
             route, reasons = Route.LOCAL, (Reason.AUDIT, *reasons, obstacle)
-        return RouteDecision(route, reasons, opinion.expected_gain, send_probability=probability)
+        return RouteDecision(route, reasons, opinion.expected_gain, qoe, probability)
     if is_worth_asking:
-        reasons = (*reasons, obstacle or Reason.OVER_BUDGET)
-    return RouteDecision(Route.LOCAL, reasons, opinion.expected_gain, send_probability=probability)
+        against = obstacle or (Reason.COSTS_MORE if situation.budget_allows else Reason.OVER_BUDGET)
+        reasons = (*reasons, against)
+    return RouteDecision(Route.LOCAL, reasons, opinion.expected_gain, qoe, probability)
 
 
 def _obstacle(situation: Situation) -> Reason | None:
     """The first thing, budget apart, for which no question can be sent now."""
     if not situation.has_link:
-        return Reason.LINK_DOWN
+        return Reason.UPPER_BUSY if situation.is_busy else Reason.LINK_DOWN
     if situation.in_flight >= situation.max_in_flight:
         return Reason.TOO_MANY_IN_FLIGHT
     if situation.round_trip_s > situation.time_left_s:

@@ -42,6 +42,11 @@ class FeatureSettings:
         ):
             raise Malformed("feature settings class_weights: expected finite numbers of 0 or more")
 
+    @property
+    def candidates_from(self) -> float:
+        """Candidates with a lower raw score change no feature."""
+        return self.noise_below if self.class_weights is None else 1.0
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SceneFacts:
@@ -172,7 +177,7 @@ def contrast_of(pixels: ImageArray) -> float:
 
 def weighed_doubts(answered: Detections, told: int, settings: FeatureSettings) -> tuple[float, float]:
     """entropy_sum and weak_mass by class weights, of all that was answered, best first; the first `told` are told."""
-    weights = settings.class_weights or {}
+    weights, log2 = settings.class_weights or {}, math.log2
     entropy = mass = 0.0
     for row, (score, class_id) in enumerate(
         zip(answered.scores.tolist(), answered.class_ids.tolist(), strict=True)
@@ -180,7 +185,8 @@ def weighed_doubts(answered: Detections, told: int, settings: FeatureSettings) -
         if score < settings.noise_below:
             break
         weight = weights.get(class_id, 1.0)
-        entropy += weight * _entropy_sum([score])
+        if 0 < score < 1:
+            entropy -= weight * (score * log2(score) + (1 - score) * log2(1 - score))
         if row >= told:
             mass += weight * score
     return entropy, mass

@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fovea.core.arrays import FloatArray, IntArray
 from fovea.core.errors import Malformed
@@ -23,10 +22,6 @@ from fovea.core.routing import Reason
 from fovea.core.scores import PlattCurve
 
 GATE_FORMAT = 1
-
-_MOST_LEAVES = 64
-_MOST_LEVELS = 64
-_ALL_LEAVES = (1 << _MOST_LEAVES) - 1
 
 
 class Regressor(Protocol):
@@ -39,7 +34,7 @@ class Regressor(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trees:
-    """A straight line and T boosted trees of at most N nodes, walked side by side: bias + slopes . x + the leaf value
+    """A straight line and T boosted trees of at most N nodes: bias + slopes . x + the leaf value
     of each tree. The line is the prior: with few frames to fit on, the trees add little to it.
 
     slopes f32[12], feature i32[T, N] (-1 at a leaf), threshold f32[T, N] (x <= threshold goes left), left and right
@@ -54,7 +49,8 @@ class Trees:
     slopes: FloatArray
     bias: float
     depth: int
-    _table: _Table | None = field(init=False, repr=False)
+    _nodes: list[list[_Node]] = field(init=False, repr=False)
+    _slopes: list[float] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         shape = self.feature.shape
@@ -73,93 +69,32 @@ class Trees:
             np.isfinite(self.value).all() and np.isfinite(self.threshold).all() and math.isfinite(self.bias)
         ):
             raise Malformed("gate trees: expected finite values and thresholds")
-        object.__setattr__(self, "_table", _table(self))
+        object.__setattr__(self, "_nodes", _nodes_of(self))
+        object.__setattr__(self, "_slopes", self.slopes.tolist())
 
     def apply(self, x: FloatArray) -> float:
-        leaves = self._walked(x) if self._table is None else self._table.leaves(x)
-        return float(np.add.reduce(leaves) + np.dot(self.slopes, x)) + self.bias
-
-    def _walked(self, x: FloatArray) -> FloatArray:
-        """f32[T]: the value of the leaf that each tree ends in, node by node."""
-        trees = np.arange(len(self.feature))
-        node = np.zeros(len(self.feature), np.int32)
-        for _ in range(self.depth):
-            feature = self.feature[trees, node]
-            goes_left = x[feature] <= self.threshold[trees, node]
-            onward = np.where(goes_left, self.left[trees, node], self.right[trees, node])
-            node = np.where(feature < 0, node, onward)
-        values: FloatArray = self.value[trees, node]
-        return values
+        # Plain Python: for a few dozen shallow trees it takes half the time of the calls into numpy.
+        values: list[float] = x.tolist()
+        total = self.bias
+        for nodes in self._nodes:
+            node, levels = nodes[0], self.depth
+            while levels and node[0] >= 0:
+                node = nodes[node[2] if values[node[0]] <= node[1] else node[3]]
+                levels -= 1
+            total += node[4]
+        for slope, value in zip(self._slopes, values, strict=True):
+            total += slope * value
+        return total
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Table:
-    """Trees of at most 64 leaves without a walk, after QuickScorer (Lucchese et al. 2015): all I tests of all T trees
-    at once, and for each test that fails the leaves that are out of reach then; the first leaf left is the one.
-
-    feature i[I, T], threshold f32[I, T], reachable u8 to u64[I, T] (a bit for each of L leaves), value f32[T * L],
-    first i[T]: where those of each tree begin
-    """
-
-    feature: NDArray[np.intp]
-    threshold: FloatArray
-    reachable: NDArray[np.unsignedinteger]
-    value: FloatArray
-    first: NDArray[np.intp]
-
-    def leaves(self, x: FloatArray) -> FloatArray:
-        """f32[T], as `Trees._walked` gives it."""
-        holds = -(x.take(self.feature) <= self.threshold).astype(
-            self.reachable.dtype
-        )  # all bits where it does
-        reached = np.bitwise_and.reduce(holds | self.reachable, axis=0)
-        values: FloatArray = self.value.take(self.first + np.bitwise_count(~reached & (reached - 1)))
-        return values
+_Node = tuple[int, float, int, int, float]
+"""feature, threshold, left, right, value"""
 
 
-def _table(trees: Trees) -> _Table | None:
-    """None where a tree has more leaves than bits, and where none has a test."""
-    tests: list[list[tuple[int, float, int]]] = []
-    values: list[list[float]] = []
-    for tree in range(len(trees.feature)):
-        tests.append([])
-        values.append([])
-        if trees.depth > _MOST_LEVELS or not _flatten(trees, tree, 0, trees.depth, tests[-1], values[-1]):
-            return None
-    if not any(tests):
-        return None
-    most_tests, most_leaves = max(map(len, tests)), max(map(len, values))
-    bits: type[np.unsignedinteger] = next(
-        kind for kind in (np.uint8, np.uint16, np.uint32, np.uint64) if most_leaves <= np.iinfo(kind).bits
-    )
-    every = int(np.iinfo(bits).max)
-    always = (0, math.inf, every)
-    rows = [[*each, *[always] * (most_tests - len(each))] for each in tests]
-    padded = [[*each, *[0.0] * (most_leaves - len(each))] for each in values]
-    return _Table(
-        np.array([[test[0] for test in row] for row in rows], np.intp).reshape(-1, most_tests).T.copy(),
-        np.array([[test[1] for test in row] for row in rows], np.float32).reshape(-1, most_tests).T.copy(),
-        np.array([[test[2] & every for test in row] for row in rows], bits).reshape(-1, most_tests).T.copy(),
-        np.array(padded, np.float32).ravel(),
-        np.arange(len(rows), dtype=np.intp) * most_leaves,
-    )
-
-
-def _flatten(
-    trees: Trees, tree: int, node: int, levels: int, tests: list[tuple[int, float, int]], values: list[float]
-) -> bool:
-    """Adds the tests and, from left to right, the leaves below a node; False when they are too many."""
-    feature = int(trees.feature[tree, node])
-    if feature < 0 or levels == 0:
-        values.append(float(trees.value[tree, node]))
-        return len(values) <= _MOST_LEAVES
-    first, place = len(values), len(tests)
-    tests.append((feature, float(trees.threshold[tree, node]), 0))
-    if not _flatten(trees, tree, int(trees.left[tree, node]), levels - 1, tests, values):
-        return False
-    out_of_reach = (1 << len(values)) - (1 << first)
-    tests[place] = (*tests[place][:2], _ALL_LEAVES & ~out_of_reach)
-    return _flatten(trees, tree, int(trees.right[tree, node]), levels - 1, tests, values)
+def _nodes_of(trees: Trees) -> list[list[_Node]]:
+    columns = (trees.feature, trees.threshold, trees.left, trees.right, trees.value)
+    of_trees = zip(*(column.tolist() for column in columns), strict=True)
+    return [list(zip(*tree, strict=True)) for tree in of_trees]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

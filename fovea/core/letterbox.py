@@ -72,4 +72,6 @@ class Letterbox:
         gain_x, gain_y = self.gains
         scale = np.array([gain_x, gain_y, gain_x, gain_y])
         shift = np.array([self.left, self.top, self.left, self.top])
-        return clip_boxes((boxes_xyxy - shift) / scale, self.frame)
+        moved = boxes_xyxy - shift
+        moved /= scale
+        return clip_boxes(moved, self.frame)

@@ -28,7 +28,7 @@ class PriceSettings:
 
     start: float
     target_level: float = 0.5
-    reaction: float = 1.5
+    reaction: float = 0.25
     settle_s: float = 30.0
     spread: float = 1000.0
 

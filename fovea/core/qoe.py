@@ -74,7 +74,8 @@ class Priorities:
 class RouteOption:
     """One way that a frame could go, as far as it is known beforehand.
 
-    latency_ms, latency_p95_ms  until its answer is here, on average and in 19 of 20 cases
+    latency_ms                  until there is an answer: its own, or that of a nearer tier that does not wait for it
+    latency_p95_ms              until its own answer is here, as late as it may have to be expected
     quality                     0..1, expected AP of the answer
     memory_share                0..1, of the memory of the machine that does the work, in use while it does
     sent_bytes                  what the question takes on the wire; 0 for the own answer

@@ -49,7 +49,7 @@ class PlattCurve:
 def _platt(scores: FloatArray, slope: _Numbers, offset: _Numbers) -> FloatArray:
     """One curve for all scores, or one for each column."""
     inside = scores.astype(np.float64)
-    np.clip(inside, _LOWEST, _HIGHEST, out=inside)
+    np.minimum(np.maximum(inside, _LOWEST, out=inside), _HIGHEST, out=inside)
     logits = slope * (np.log(inside) - np.log1p(-inside)) + offset
     return (1 / (1 + np.exp(-np.maximum(logits, -_LARGEST_EXPONENT)))).astype(np.float32)
 

@@ -83,9 +83,14 @@ def decode_cut(
     alive = _alive(logits.max(axis=0), lowest_logit)
     with _any_number():
         distances = _expected_distances(boxes[:, alive])
-        centres, stride = centres[alive], anchor_strides[alive, None]
-        corners = np.concatenate([centres - distances[:, :2], centres + distances[:, 2:]], axis=1) * stride
-    return RawBoxes(_ordered(corners), sigmoid(logits[:, alive].T), ScoreKind.PER_CLASS)
+        corners = np.empty((len(alive), 4), np.float32)
+        centres = centres[alive]
+        np.subtract(centres, distances[:, :2], out=corners[:, :2])
+        np.add(centres, distances[:, 2:], out=corners[:, 2:])
+        corners *= anchor_strides[alive, None]
+    if len(boxes) == 4:  # a distance as it comes may be negative, a mean of bins is not
+        corners = _ordered(corners)
+    return RawBoxes(corners, sigmoid(logits[:, alive].T), ScoreKind.PER_CLASS)
 
 
 def decode_one_to_many(output: FloatArray, min_score: float) -> RawBoxes:
@@ -172,7 +177,7 @@ def sigmoid(logits: FloatArray) -> FloatArray:
 
 def _alive(best_scores: FloatArray, lowest: float) -> NDArray[np.intp]:
     """The anchors worth decoding: `lowest` or above, but neither infinite nor NaN."""
-    return np.flatnonzero((best_scores >= lowest) & (best_scores < np.inf))
+    return ((best_scores >= lowest) & (best_scores < np.inf)).nonzero()[0]
 
 
 def _any_number() -> np.errstate:

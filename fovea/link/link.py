@@ -58,6 +58,11 @@ class Link(Protocol):
         ...
 
     @property
+    def is_busy(self) -> bool:
+        """Somebody is there, and nothing is to be asked yet, for he is full and has asked for a pause."""
+        ...
+
+    @property
     def round_trip_ms(self) -> float | None:
         """What an answer takes beside the server's own time, lately; None before the first answer."""
         ...

@@ -112,6 +112,12 @@ class Upstream:
             return not self._is_closed and self._judge.may_ask(time.monotonic())
 
     @property
+    def is_busy(self) -> bool:
+        with self._wake:
+            is_held = time.monotonic() < self._judge.held_until_mono_s
+            return is_held and self._judge.is_reachable and not self._is_closed
+
+    @property
     def round_trip_ms(self) -> float | None:
         return self._round_trip_ms
 

@@ -9,12 +9,14 @@ from dataclasses import replace
 from typing import TypeVar
 
 from fovea.core.arrays import ImageArray
-from fovea.core.errors import DeadlineExceeded, Malformed, Overloaded, Unavailable
+from fovea.core.errors import DeadlineExceeded, Incompatible, Malformed, Overloaded, Unavailable
 from fovea.core.hard_case import HardCase
 from fovea.link.link import Link, LinkState, LinkStatus, Listener, StateKeeper
 from protos.calls import DeliveryReceipt, DetectAnswer, DetectQuestion
 
 Answer = TypeVar("Answer")
+Elsewhere = Unavailable | Overloaded | Incompatible
+"""What one says and another may not."""
 
 _WAY_OUT_S = 0.95
 _ORDER = {LinkStatus.UP: 0, LinkStatus.POOR: 1, LinkStatus.DOWN: 2}
@@ -52,6 +54,10 @@ class Upstreams:
         return any(link.may_ask for link in self._links)
 
     @property
+    def is_busy(self) -> bool:
+        return not self.may_ask and any(link.is_busy for link in self._links)
+
+    @property
     def round_trip_ms(self) -> float | None:
         return self._preferred().round_trip_ms
 
@@ -75,10 +81,12 @@ class Upstreams:
         return self._first_answer(ask, timeout_s, self._in_order(lambda link: link.may_ask))
 
     def deliver(self, case: HardCase, timeout_s: float) -> DeliveryReceipt:
+        """As `Link.deliver`. One that takes no cases at all (Incompatible) is passed over, too."""
         return self._first_answer(
             lambda link, left_s: link.deliver(case, left_s),
             timeout_s,
             self._in_order(lambda link: link.state.is_up),
+            (Unavailable, Overloaded, Incompatible),
         )
 
     def close(self) -> None:
@@ -97,14 +105,19 @@ class Upstreams:
         return self._in_order(lambda link: link.may_ask)[0]
 
     def _first_answer(
-        self, call: Callable[[Link, float], Answer], timeout_s: float, links: Sequence[Link]
+        self,
+        call: Callable[[Link, float], Answer],
+        timeout_s: float,
+        links: Sequence[Link],
+        also: tuple[type[Elsewhere], ...] = (Unavailable, Overloaded),
     ) -> Answer:
+        """Of the first link that gives one; the next is tried after an error of the kinds `also`."""
         ends_s = time.monotonic() + timeout_s
-        failures: list[Unavailable | Overloaded] = []
+        failures: list[Elsewhere] = []
         for link in links:
             try:
                 answer = call(link, ends_s - time.monotonic())
-            except (Unavailable, Overloaded) as failure:
+            except also as failure:
                 failures.append(failure)
             except DeadlineExceeded as error:
                 self._has_missed()
@@ -141,11 +154,13 @@ def _reasons(states: Sequence[LinkState]) -> str:
     return "; ".join(dict.fromkeys(state.reason for state in states))
 
 
-def _most_telling(failures: Sequence[Unavailable | Overloaded]) -> Unavailable | Overloaded:
-    """One that is full is nearer to an answer than one that is gone; of several full ones the first to have room."""
+def _most_telling(failures: Sequence[Elsewhere]) -> Elsewhere:
+    """One that is full is nearer to an answer than one that is gone, and that one nearer than one that never takes
+    such a thing; of several full ones the first to have room."""
     full = [failure for failure in failures if isinstance(failure, Overloaded)]
     if not full:
-        return Unavailable("; ".join(str(failure) for failure in failures))
+        kind = Unavailable if any(isinstance(failure, Unavailable) for failure in failures) else Incompatible
+        return kind("; ".join(str(failure) for failure in failures))
     return min(
         full, key=lambda failure: float("inf") if failure.retry_after_s is None else failure.retry_after_s
     )

@@ -39,10 +39,15 @@ class Variant:
     @classmethod
     def of(cls, path: Path, bundle: Bundle, threads: int) -> Self:
         manifest = bundle.manifest
-        figures = [manifest.report[name] for name in QUALITY_FIGURES if name in manifest.report]
-        quality = next((figure for figure in figures if isinstance(figure, float)), None)
         size = ImageSize(manifest.input.width, manifest.input.height)
-        return cls(path, str(bundle.ref), size, manifest.parameters or 0, quality, threads)
+        return cls(path, str(bundle.ref), size, manifest.parameters or 0, quality_of(bundle), threads)
+
+
+def quality_of(bundle: Bundle) -> float | None:
+    """0..1, how good the model is as its report says; None where it says nothing."""
+    report = bundle.manifest.report
+    figures = (report[name] for name in QUALITY_FIGURES if name in report)
+    return next((figure for figure in figures if isinstance(figure, float) and 0 <= figure <= 1), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,8 @@ manifest.json          what it is and how it runs (`fovea.runtime.manifest`), wi
 model.onnx             the graph
 calibration.json       score calibration (absent: scores are taken as they are)
 gate.json              the escalation gate fitted for this model (optional, a JSON object)
+policies.json          named ways to spend, measured (optional; `fovea.core.policy`)
+latency.json           how latencies of the tier above are foretold, fitted (optional; `fovea.core.latency`)
 golden/expected.json   what the model has to see in
 golden/NN.png          these frames (optional; `fovea.runtime.golden`)
 
@@ -17,13 +19,16 @@ import io
 import json
 import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
 from fovea.core.detections import ModelRef
 from fovea.core.errors import Malformed, NotFound, TooLarge, UntrustedRelease
+from fovea.core.latency import LatencyPredictor
+from fovea.core.lstm_latency import predictor_from_json
+from fovea.core.policy import Policy, policies_from_json, policies_to_json
 from fovea.core.scores import ScoreCalibration
 from fovea.runtime.atomic_file import write_atomically
 from fovea.runtime.calibration_file import calibration_from_json, calibration_to_json
@@ -35,6 +40,8 @@ MANIFEST: Final = "manifest.json"
 MODEL: Final = "model.onnx"
 CALIBRATION: Final = "calibration.json"
 GATE: Final = "gate.json"
+LATENCY: Final = "latency.json"
+POLICIES: Final = "policies.json"
 LARGEST_BUNDLE_BYTES: Final = 1 << 30
 
 _GOLDEN_FRAME = re.compile(r"golden/\d{2}\.png")
@@ -117,6 +124,21 @@ class Bundle:
         data = self.parts.get(GATE)
         return None if data is None else _json_object(GATE, data)
 
+    def find_latency(self) -> LatencyPredictor | None:
+        """A fresh predictor as it was fitted, or None when none was."""
+        data = self.parts.get(LATENCY)
+        if data is None:
+            return None
+        predictor = _json_object(LATENCY, data).get("predictor")
+        if not isinstance(predictor, dict):
+            raise Malformed(f"{LATENCY}: expected an object under predictor, got {predictor!r:.40}")
+        return predictor_from_json(predictor)
+
+    def policies(self) -> tuple[Policy, ...]:
+        """The named policies; none when none was found for this model."""
+        data = self.parts.get(POLICIES)
+        return () if data is None else policies_from_json(_json_object(POLICIES, data))
+
     def with_parts(self, changed: Mapping[str, bytes | None], **fields: Any) -> Bundle:
         """A new bundle with some parts replaced (None: left out) and manifest fields set.
 
@@ -133,6 +155,14 @@ class Bundle:
     def with_gate(self, gate: Mapping[str, Any], **fields: Any) -> Bundle:
         """A new bundle with this gate and manifest fields set."""
         return self.with_parts({GATE: canonical_json(dict(gate))}, **fields)
+
+    def with_latency(self, fit: Mapping[str, Any], **fields: Any) -> Bundle:
+        """A new bundle with this fit of a latency predictor (`LatencyFit.to_json`) and manifest fields set."""
+        return self.with_parts({LATENCY: canonical_json(dict(fit))}, **fields)
+
+    def with_policies(self, policies: Sequence[Policy], **fields: Any) -> Bundle:
+        """A new bundle with these policies and manifest fields set. Raises Malformed for a name given twice."""
+        return self.with_parts({POLICIES: canonical_json(policies_to_json(policies))}, **fields)
 
     def to_bytes(self) -> bytes:
         """The bundle file: stored zip, parts sorted by name, fixed times."""
@@ -186,7 +216,7 @@ def _check_entries(infos: list[zipfile.ZipInfo], file_bytes: int, source: str) -
 
 
 def _check_names(parts: Mapping[str, bytes]) -> None:
-    known = {MODEL, CALIBRATION, GATE, EXPECTED}
+    known = {MODEL, CALIBRATION, GATE, LATENCY, POLICIES, EXPECTED}
     for name in parts:
         if name not in known and not _GOLDEN_FRAME.fullmatch(name):
             raise Malformed(f"bundle: unknown part {name!r:.120}")
@@ -217,6 +247,8 @@ def _check_readable(bundle: Bundle) -> None:
     """Parses the small parts once, so that a bundle that opened cannot fail on them later."""
     bundle.calibration()
     bundle.find_gate()
+    bundle.find_latency()
+    bundle.policies()
     read_golden(bundle.parts)
 
 

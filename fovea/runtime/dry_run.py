@@ -28,7 +28,7 @@ from fovea.runtime.bundle import Bundle
 from fovea.runtime.manifest import explain_validation
 from fovea.runtime.ort import OrtSession, TensorInfo, load_ort, open_session
 
-_EXIT_REFUSED: Final = 3
+EXIT_REFUSED: Final = 3
 _PASSED_ON: Final = ("PATH", "LD_LIBRARY_PATH", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "LANG")
 _LONGEST_METADATA: Final = 20_000
 _CRASHES: Final = {
@@ -83,11 +83,30 @@ def dry_run(
     `side_px` is used for a free height or width. Raises the RejectedError that the child met, and Incompatible when
     the child crashed, was killed, took longer than `timeout_s` or answered nonsense.
     """
-    command = [*interpreter, "-m", "fovea.runtime.dry_run", str(path.absolute()), "--device", device]
+    arguments = ("--device", device, "--side", str(side_px))
+    answer = ask_child("fovea.runtime.dry_run", path, arguments, timeout_s, interpreter)
+    try:
+        return DryRunReport.model_validate_json(json.dumps(answer))
+    except ValidationError as error:
+        raise Incompatible(
+            f"{path.name}: the dry run gave an unknown report: {explain_validation(error)}"
+        ) from error
+
+
+def ask_child(
+    module: str,
+    path: Path,
+    arguments: Sequence[str],
+    timeout_s: float,
+    interpreter: Sequence[str] = (sys.executable,),
+) -> dict[str, Any]:
+    """The JSON object that `python -m module PATH ARGUMENTS` printed, run with an environment of its own; a child
+    that refuses prints `refusal_line` and ends with EXIT_REFUSED. Raises as `dry_run` does."""
+    command = [*interpreter, "-m", module, str(path.absolute()), *arguments]
     with tempfile.TemporaryDirectory(prefix="fovea-dry-run-") as home:
         try:
             child = subprocess.run(
-                [*command, "--side", str(side_px)],
+                command,
                 env=_child_environment(home),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
@@ -100,8 +119,8 @@ def dry_run(
     return _judge(path.name, child.returncode, child.stdout, child.stderr)
 
 
-def _judge(name: str, return_code: int, stdout: bytes, stderr: bytes) -> DryRunReport:
-    """The report of a child that ended, or the error that its end means."""
+def _judge(name: str, return_code: int, stdout: bytes, stderr: bytes) -> dict[str, Any]:
+    """The answer of a child that ended, or the error that its end means."""
     if return_code < 0:
         try:
             number = signal.Signals(-return_code)
@@ -111,19 +130,19 @@ def _judge(name: str, return_code: int, stdout: bytes, stderr: bytes) -> DryRunR
             f"{name}: the dry run failed: {_CRASHES.get(number, f'it ended by {number.name}')}"
         )
     answer = _last_json_object(stdout)
-    if return_code == _EXIT_REFUSED and answer is not None:
+    if return_code == EXIT_REFUSED and answer is not None:
         raise _refusal(str(answer.get("kind")))(f"{name}: {answer.get('message')}")
     if return_code != 0:
         last_line = stderr.decode(errors="replace").strip().rpartition("\n")[2][:300]
         raise Incompatible(f"{name}: the dry run ended with code {return_code}: {last_line or 'no message'}")
     if answer is None:
         raise Incompatible(f"{name}: the dry run gave no report, got {stdout[-80:]!r}")
-    try:
-        return DryRunReport.model_validate_json(json.dumps(answer))
-    except ValidationError as error:
-        raise Incompatible(
-            f"{name}: the dry run gave an unknown report: {explain_validation(error)}"
-        ) from error
+    return answer
+
+
+def refusal_line(error: FoveaError) -> str:
+    """What a child prints for the parent to raise."""
+    return json.dumps({"kind": type(error).__name__, "message": str(error)})
 
 
 def _refusal(kind: str) -> type[RejectedError]:
@@ -162,8 +181,8 @@ def main(arguments: Sequence[str]) -> int:
     try:
         report = try_model(options.model, options.device, options.side)
     except FoveaError as error:
-        print(json.dumps({"kind": type(error).__name__, "message": str(error)}))
-        return _EXIT_REFUSED
+        print(refusal_line(error))
+        return EXIT_REFUSED
     print(report.model_dump_json())
     return 0
 

@@ -60,6 +60,8 @@ def pixels_from_array(array: Any, significant_bits: int | None = None) -> ImageA
     """
     if not isinstance(array, np.ndarray):
         raise Malformed(f"image: expected an array, got {type(array).__name__}")
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] == 3 and array.size:
+        return np.ascontiguousarray(array)  # what cameras give
     if array.ndim not in (2, 3) or (array.ndim == 3 and array.shape[2] not in (1, 3, 4)) or array.size == 0:
         raise Malformed(f"image: expected [H, W], [H, W, 1], [H, W, 3] or [H, W, 4], got {list(array.shape)}")
     color = array[..., None] if array.ndim == 2 else array[..., :3]

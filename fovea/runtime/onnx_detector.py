@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
+from fovea.core.answering import raw_score_for
 from fovea.core.arrays import FloatArray, ImageArray
 from fovea.core.detections import LOWEST_SCORE, Inference, ModelRef
 from fovea.core.geometry import NmsSettings
@@ -29,6 +31,8 @@ from fovea.runtime.pipeline import DetectionPipeline, Recipe, StageTimings
 
 LARGEST_BATCH = 16
 """More frames than this are run in several batches: memory grows with the batch, speed hardly does."""
+_HAIR = 0.999
+"""Rounding between a logit and its score must not decide."""
 
 
 class OnnxDetector:
@@ -102,6 +106,7 @@ class OnnxNetwork:
     def __init__(self, session: OrtSession, manifest: BundleManifest) -> None:
         self._session = session
         self._manifest = manifest
+        self._decode = decoder_of(manifest)
 
     @property
     def device(self) -> str:
@@ -112,7 +117,7 @@ class OnnxNetwork:
         return [tuple(output[row] for output in outputs) for row in range(len(tensor))]
 
     def decode(self, output: tuple[FloatArray, ...], min_score: float) -> RawBoxes:
-        return decode(output, self._manifest, min_score)
+        return self._decode(output, min_score)
 
     def close(self) -> None:
         self._session.close()
@@ -129,17 +134,37 @@ class OnnxNetwork:
         return [np.asarray(output, np.float32) for output in outputs]
 
 
+def nms_for_answers(bundle: Bundle, looked_at_from: float = 1.0) -> NmsSettings:
+    """The bundle's suppression without the candidates that are in no answer: every answer stays what it was, for a
+    third of the time in decode and suppression. For callers that look at no candidate weaker than
+    `looked_at_from` either.
+    """
+    manifest, settings = bundle.manifest, bundle.manifest.nms.settings()
+    if manifest.tta:  # two weak looks at one thing may make a strong one
+        return settings
+    answered = raw_score_for(bundle.calibration(), manifest.label_set.ids, manifest.answer_min_score)
+    needed = min(answered, looked_at_from) * _HAIR
+    return replace(settings, min_score=max(settings.min_score, needed))
+
+
+def decoder_of(manifest: BundleManifest) -> Callable[[Sequence[FloatArray], float], RawBoxes]:
+    """What makes raw boxes of the outputs of one frame (without the batch axis) and the lowest score that is wanted,
+    by the layout that the manifest names."""
+    layout, strides, size = manifest.output.layout, manifest.output.strides, manifest.input.size
+    class_count = len(manifest.labels)
+    match layout:
+        case Layout.CUT:
+            return lambda outputs, lowest: decode_cut(outputs[0], outputs[1], size, strides, lowest)
+        case Layout.ONE_TO_MANY:
+            return lambda outputs, lowest: decode_one_to_many(outputs[0], lowest)
+        case Layout.END_TO_END:
+            return lambda outputs, lowest: decode_end_to_end(outputs[0], class_count, lowest)
+        case Layout.YOLOX:
+            return lambda outputs, lowest: decode_yolox(outputs[0], size, strides, lowest)
+
+
 def decode(
     outputs: Sequence[FloatArray], manifest: BundleManifest, min_score: float = LOWEST_SCORE
 ) -> RawBoxes:
-    """Raw boxes from the outputs of one frame (without the batch axis), by the layout that the manifest names."""
-    output = manifest.output
-    match output.layout:
-        case Layout.CUT:
-            return decode_cut(outputs[0], outputs[1], manifest.input.size, output.strides, min_score)
-        case Layout.ONE_TO_MANY:
-            return decode_one_to_many(outputs[0], min_score)
-        case Layout.END_TO_END:
-            return decode_end_to_end(outputs[0], len(manifest.labels), min_score)
-        case Layout.YOLOX:
-            return decode_yolox(outputs[0], manifest.input.size, output.strides, min_score)
+    """Raw boxes of one frame, once; see `decoder_of`."""
+    return decoder_of(manifest)(outputs, min_score)

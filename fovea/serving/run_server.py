@@ -16,6 +16,7 @@ from fovea.core.ports import Detector
 from fovea.process import notify
 from fovea.process.config_parts import watchdog_every_s
 from fovea.process.metrics_http import Health, exposed
+from fovea.process.resources import ResourceMonitor, machine_monitor
 from fovea.serving.answerer import Answerer, CaseDesk
 from fovea.serving.latency_model import LatencyModel
 from fovea.serving.server import RunningServer, ServerSettings, serve
@@ -25,6 +26,10 @@ from fovea.serving.worker import Worker
 
 _EXIT_HUNG = 70
 _LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+
+
+def _no_trouble() -> None:
+    return None
 
 
 def _no_facts() -> Mapping[str, object]:
@@ -40,6 +45,7 @@ class ServingParts:
     beside    what runs beside the server: entered before it serves and left when the last call is answered
     answerer, case_desk  see `fovea.serving.server.serve`
     facts     more that /healthz tells, from any thread
+    trouble   why it does not do what else it is there for (cases cannot be kept), from any thread; None: all is well
     """
 
     name: str
@@ -52,6 +58,7 @@ class ServingParts:
     case_desk: CaseDesk | None = None
     beside: AbstractContextManager[object] = field(default_factory=nullcontext)
     facts: Callable[[], Mapping[str, object]] = _no_facts
+    trouble: Callable[[], str | None] = _no_trouble
 
 
 def run_server(config: ServingConfig, parts: ServingParts) -> None:
@@ -76,9 +83,14 @@ async def _serve(config: ServingConfig, parts: ServingParts) -> bool:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, told_to_stop.set)
     server: RunningServer | None = None
+    monitor = machine_monitor(
+        lambda: 0 if server is None else server.worker.waiting(),
+        config.resources_every_ms / 1000,
+    )
+    parts.metrics.watch_resources(monitor.facts)
 
     def health() -> Health:
-        return _health(config, parts, server)
+        return _health(config, parts, server, monitor)
 
     with exposed(parts.metrics.registry, config.metrics, health) as metrics_address:
         async with serve(
@@ -91,26 +103,33 @@ async def _serve(config: ServingConfig, parts: ServingParts) -> bool:
             parts.case_desk,
         ) as server:
             _say_serving(config, parts, server, metrics_address)
+            monitor.start()
             notify.ready(f"serving {parts.detector.ref} on {parts.device} at {server.address}")
             feeding = asyncio.create_task(_feed_watchdog(parts.name, server.worker, config.stuck_after_s))
             await told_to_stop.wait()
             feeding.cancel()
+            monitor.stop(0)
             notify.stopping()
             structlog.get_logger(parts.name).info("stopping")
     return server.worker.busy_s() > 0
 
 
-def _health(config: ServingConfig, parts: ServingParts, server: RunningServer | None) -> Health:
+def _health(
+    config: ServingConfig, parts: ServingParts, server: RunningServer | None, monitor: ResourceMonitor
+) -> Health:
     if server is None:
         return Health(False, {"state": "starting"})
     is_stuck = server.worker.busy_s() > config.stuck_after_s
-    facts = {
-        "state": "stuck" if is_stuck else "serving",
+    trouble = parts.trouble()
+    facts: dict[str, object] = {
+        "state": "stuck" if is_stuck else "troubled" if trouble else "serving",
+        "trouble": trouble,
         "model": str(parts.detector.ref),
         "device": parts.device,
         "address": server.address,
     }
-    return Health(not is_stuck, {**facts, **parts.metrics.totals(), **parts.facts()})
+    facts |= {**parts.metrics.totals(), **parts.facts(), "resources": monitor.facts()}
+    return Health(not is_stuck and not trouble, facts)
 
 
 def _say_serving(

@@ -37,7 +37,8 @@ class ServerSettings:
     revision: which answer to a frame this tier gives (1 edge, 2 cloud). longest_wait_s: for calls without a deadline.
     notice_s: how long it goes on taking calls after its readiness is withdrawn, for balancers to notice. grace_s: how
     long it then waits for what is under way. stop_s: how long it then waits for a model that does not return.
-    credentials: None is plain text.
+    credentials: None is plain text. max_calls: under way at most, of all kinds; gRPC refuses more before it reads
+    them. max_calls_per_connection: one connection has no more of them, its further calls wait at the caller.
     """
 
     limits: ServiceLimits = field(default_factory=ServiceLimits)
@@ -46,16 +47,18 @@ class ServerSettings:
     revision: int = 1
     open_threads: int = 2
     longest_wait_s: float = 30.0
+    max_calls: int = 512
+    max_calls_per_connection: int = 128
     notice_s: float = 0.0
     grace_s: float = 5.0
     stop_s: float = 1.0
     credentials: grpc.ServerCredentials | None = None
 
     def __post_init__(self) -> None:
-        if self.open_threads < 1 or not (
+        if min(self.open_threads, self.max_calls, self.max_calls_per_connection) < 1 or not (
             self.longest_wait_s > 0 and self.notice_s >= 0 and self.grace_s >= 0 and self.stop_s >= 0
         ):
-            raise Malformed(f"server settings: expected threads and times above 0, got {self}")
+            raise Malformed(f"server settings: expected threads, calls and times above 0, got {self}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,7 @@ async def serve(
     )
     services = [DETECT_SERVICE]
     readiness = health.aio.HealthServicer()  # type: ignore[attr-defined]
-    server = grpc.aio.server(options=server_options(_grpc_limit_bytes(settings.limits)))
+    server = grpc.aio.server(options=_options(settings), maximum_concurrent_rpcs=settings.max_calls)
     server.add_generic_rpc_handlers((detect_handlers(service),))
     if case_desk is not None:
         taking = CaseService(case_desk, openers, settings.limits, calls, observer)
@@ -127,9 +130,14 @@ async def serve(
         openers.shutdown(wait=False, cancel_futures=True)
 
 
-def _grpc_limit_bytes(limits: ServiceLimits) -> int:
-    """Twice the limit, so that a request somewhat over it comes to the service, which refuses and counts it."""
-    return min(2 * limits.max_request_bytes, 2**31 - 1)
+def _options(settings: ServerSettings) -> list[tuple[str, int]]:
+    """With twice the limit of a request, so that one somewhat over it comes to the service, which refuses and counts
+    it."""
+    limit_bytes = min(2 * settings.limits.max_request_bytes, 2**31 - 1)
+    return [
+        *server_options(limit_bytes),
+        ("grpc.max_concurrent_streams", settings.max_calls_per_connection),
+    ]
 
 
 def _listen(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredentials | None) -> int:

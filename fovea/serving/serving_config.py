@@ -51,6 +51,12 @@ class LimitsConfig(Part):
     """length of a request at most"""
     max_pixels: Annotated[int, Field(ge=1, le=10**9)] = 64_000_000
     """width times height of a picture at most"""
+    max_calls: Annotated[int, Field(ge=8, le=100_000)] = ServerSettings().max_calls
+    """calls under way at most, of all callers; more are refused before they are read"""
+    max_calls_per_connection: Annotated[int, Field(ge=1, le=100_000)] = (
+        ServerSettings().max_calls_per_connection
+    )
+    """of one connection; its further calls wait at the caller"""
 
 
 class MergeConfig(Part):
@@ -94,6 +100,8 @@ class ServingConfig(Part):
     """what may wait for the model"""
     limits: LimitsConfig = LimitsConfig()
     """what one request may be"""
+    resources_every_ms: Annotated[float, Field(ge=50, le=60_000)] = 500.0
+    """how often CPU, memory, heat, GPU and queue of this machine are looked at"""
     metrics: Address | None = None
     """host:port for Prometheus and /healthz; nothing listens when it is left out"""
     log: LogConfig = LogConfig()
@@ -115,6 +123,8 @@ def server_settings(config: ServingConfig, revision: int) -> ServerSettings:
         open_threads=config.open_threads,
         notice_s=config.stop.notice_s,
         grace_s=config.stop.grace_s,
+        max_calls=config.limits.max_calls,
+        max_calls_per_connection=config.limits.max_calls_per_connection,
         credentials=None if config.tls is None else server_credentials(read_pems(config.tls)),
     )
 

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Mapping
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from fovea.core.detections import ModelRef
 from fovea.serving.outcomes import Ending, Outcome
@@ -57,6 +61,10 @@ class ServingMetrics:
         for outcome in (Outcome.SERVED, Outcome.EXPIRED, Outcome.CANCELLED):
             self._requests.labels(outcome, "")
 
+    def watch_resources(self, facts: Callable[[], Mapping[str, float]]) -> None:
+        """Also tells what the machine has left, asked at every scrape."""
+        self.registry.register(_ResourceCollector(facts))
+
     def call_ended(self, ending: Ending, seconds: float) -> None:
         self._requests.labels(ending.outcome, ending.reason).inc()
         self._request_s.labels(ending.outcome).observe(seconds)
@@ -82,3 +90,17 @@ class ServingMetrics:
                 if sample.name == "fovea_requests_total":
                     totals[sample.labels["outcome"]] += int(sample.value)
         return totals
+
+
+class _ResourceCollector(Collector):
+    def __init__(self, facts: Callable[[], Mapping[str, float]]) -> None:
+        self._facts = facts
+
+    def describe(self) -> Iterator[Metric]:
+        return iter(())
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily("fovea_resources", "What resources counts, by name.", labels=("what",))
+        for what, number in self._facts().items():
+            family.add_metric((what,), number)
+        yield family

@@ -70,6 +70,10 @@ class Worker(Protocol):
         """
         ...
 
+    def waiting(self) -> int:
+        """Pictures that wait for their turn. From any thread."""
+        ...
+
     def busy_s(self) -> float:
         """Seconds that the batch under way has taken so far, 0 when there is none, infinite for a worker that broke:
         who feeds a watchdog asks this. From any thread."""
@@ -154,6 +158,10 @@ class BatchingWorker:
             with self._turn:
                 self._batcher.cancel(item)
             raise
+
+    def waiting(self) -> int:
+        with self._turn:
+            return len(self._batcher)
 
     def busy_s(self) -> float:
         with self._turn:

@@ -24,6 +24,13 @@ class CpuTimes:
     process: int
 
 
+class Memory(NamedTuple):
+    """Of the machine, in bytes: all of it, and what is available to new work."""
+
+    total: int
+    available: int
+
+
 class Heat(NamedTuple):
     """The hottest zone in degrees Celsius, and whether the machine holds itself back; None where it does not say."""
 
@@ -60,13 +67,13 @@ class SystemFiles:
         except (ValueError, IndexError):
             return None
 
-    def memory_used_share(self) -> float | None:
-        """0..1 of MemTotal that is not MemAvailable."""
+    def memory(self) -> Memory | None:
+        """MemTotal and MemAvailable of /proc/meminfo."""
         facts = _fields(_text(self._root / "proc/meminfo"))
         total, available = facts.get("MemTotal"), facts.get("MemAvailable")
         if not total or available is None:
             return None
-        return min(max(1 - available / total, 0.0), 1.0)
+        return Memory(1024 * total, 1024 * min(available, total))
 
     def process_memory_bytes(self) -> int | None:
         """Resident memory of this process, from /proc/self/status."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
-from edge_agent.gpu_reading import GpuReader, GpuState, find_gpu
-from edge_agent.system_files import CpuTimes, SystemFiles
 from fovea.core.errors import Malformed
-from fovea.core.ports import Clock
+from fovea.process.gpu_reading import GpuReader, GpuState, find_gpu
+from fovea.process.system_files import CpuTimes, SystemFiles
 
 _log = logging.getLogger(__name__)
 
@@ -25,6 +25,7 @@ class ResourceState:
     process_cpu_share   0..1 of the time of all cores that this process took since the look before
     machine_cpu_share   0..1 of it that was not idle
     memory_used_share   0..1 of the machine's memory that is not available to new work
+    memory_total_bytes, memory_available_bytes  all of the machine's memory, and what is available to new work
     process_memory_bytes  resident memory of this process
     temperature_c       of the hottest part
     is_throttled        it runs slower than it could, for heat or weak power
@@ -36,11 +37,27 @@ class ResourceState:
     process_cpu_share: float | None = None
     machine_cpu_share: float | None = None
     memory_used_share: float | None = None
+    memory_total_bytes: int | None = None
+    memory_available_bytes: int | None = None
     process_memory_bytes: int | None = None
     temperature_c: float | None = None
     is_throttled: bool | None = None
     gpu: GpuState | None = None
     queue_length: int | None = None
+
+    def facts(self) -> dict[str, float]:
+        """What the machine says, by name, as health, figures and metrics show it; what it does not say is left out.
+        Of the GPU as gpu_busy_share and so on."""
+        facts: dict[str, float] = {}
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if isinstance(value, bool | int | float) and each.name != "at_mono_s":
+                facts[each.name] = round(float(value), 4)
+        for each in fields(GpuState) if self.gpu is not None else ():
+            value = getattr(self.gpu, each.name)
+            if value is not None:
+                facts[f"gpu_{each.name}"] = round(value, 4)
+        return facts
 
 
 class ResourceSampler:
@@ -48,12 +65,12 @@ class ResourceSampler:
 
     def __init__(
         self,
-        clock: Clock,
+        monotonic_s: Callable[[], float],
         files: SystemFiles,
         gpu: GpuReader | None = None,
         queue_length: QueueLength | None = None,
     ) -> None:
-        self._clock = clock
+        self._monotonic_s = monotonic_s
         self._files = files
         self._gpu = gpu
         self._queue_length = queue_length
@@ -61,14 +78,16 @@ class ResourceSampler:
 
     def look(self) -> ResourceState:
         """Never raises for what a machine does not have; what the callback raises goes through."""
-        times, heat = self._files.cpu_times(), self._files.heat()
+        times, heat, memory = self._files.cpu_times(), self._files.heat(), self._files.memory()
         before, self._before = self._before, times
         process_share, machine_share = _shares(before, times)
         return ResourceState(
-            at_mono_s=self._clock.monotonic_s(),
+            at_mono_s=self._monotonic_s(),
             process_cpu_share=process_share,
             machine_cpu_share=machine_share,
-            memory_used_share=self._files.memory_used_share(),
+            memory_used_share=None if memory is None else 1 - memory.available / memory.total,
+            memory_total_bytes=None if memory is None else memory.total,
+            memory_available_bytes=None if memory is None else memory.available,
             process_memory_bytes=self._files.process_memory_bytes(),
             temperature_c=heat.temperature_c,
             is_throttled=heat.is_throttled,
@@ -94,6 +113,11 @@ class ResourceMonitor:
     def state(self) -> ResourceState | None:
         """None before the first look."""
         return self._state
+
+    def facts(self) -> dict[str, float]:
+        """Of the newest look, see `ResourceState.facts`; empty before the first one."""
+        state = self._state
+        return {} if state is None else state.facts()
 
     def start(self) -> None:
         """The first look is taken here, so that there is a state from now on."""
@@ -122,11 +146,13 @@ class ResourceMonitor:
 
 
 def machine_monitor(
-    clock: Clock, queue_length: QueueLength | None = None, every_s: float = 0.5
+    queue_length: QueueLength | None = None,
+    every_s: float = 0.5,
+    monotonic_s: Callable[[], float] = time.monotonic,
 ) -> ResourceMonitor:
     """A monitor of this machine, not started."""
     files = SystemFiles(Path("/"))
-    return ResourceMonitor(ResourceSampler(clock, files, find_gpu(Path("/")), queue_length), every_s)
+    return ResourceMonitor(ResourceSampler(monotonic_s, files, find_gpu(Path("/")), queue_length), every_s)
 
 
 def _shares(before: CpuTimes | None, now: CpuTimes | None) -> tuple[float | None, float | None]:
