@@ -1,0 +1,1 @@
+"""What is in a case: what the teacher says, how far it is believed, and what people say."""
