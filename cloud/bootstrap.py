@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
 from cloud.cases.metrics import CaseMetrics
+from cloud.cases.pruner import CasePruner
 from cloud.cases.store import CaseStore
 from cloud.cases.writer import CaseWriter, WriterLimits
 from cloud.config import CloudConfig
@@ -46,7 +47,7 @@ def build(config: CloudConfig) -> ServingParts:
     settings = server_settings(config, Tier.CLOUD)
     with ExitStack() as undo:
         limits = ImageLimits(config.limits.max_request_bytes, config.limits.max_pixels)
-        store = CaseStore.open(config.store.address(), limits)
+        store = CaseStore.open(config.store.address(), config.store.rules(limits))
         undo.callback(store.close)
         swept = store.sweep()
         if swept:
@@ -61,6 +62,7 @@ def build(config: CloudConfig) -> ServingParts:
         store, counter, WriterLimits(config.store.max_waiting, config.store.max_waiting_bytes)
     )
     counter.watch_waiting(lambda: writer.waiting)
+    pruner = CasePruner(store, config.store.retention.retention(), config.store.retention.every_s)
     threads = ThreadPoolExecutor(config.store.threads, thread_name_prefix="take-case")
     return ServingParts(
         name=NAME,
@@ -71,8 +73,9 @@ def build(config: CloudConfig) -> ServingParts:
         metrics=metrics,
         answerer=KeepingAnswerer(writer, counter, config.merge.settings()),
         case_desk=StoreDesk(store, threads, counter),
-        beside=_keeping(store, writer, threads, config.store.flush_s),
-        facts=lambda: {**counter.totals(), "cases_waiting": writer.waiting, "trouble": writer.trouble},
+        beside=_keeping(store, writer, pruner, threads, config.store.flush_s),
+        facts=lambda: {**counter.totals(), "cases_waiting": writer.waiting},
+        trouble=lambda: writer.trouble or pruner.trouble,
     )
 
 
@@ -112,14 +115,16 @@ def _with_views(bundle: Bundle, views: str) -> Bundle:
 
 @contextmanager
 def _keeping(
-    store: CaseStore, writer: CaseWriter, threads: ThreadPoolExecutor, flush_s: float
+    store: CaseStore, writer: CaseWriter, pruner: CasePruner, threads: ThreadPoolExecutor, flush_s: float
 ) -> Iterator[None]:
     """The writer works until the last call is answered, and then keeps what waits."""
     writer.start()
+    pruner.start()
     try:
         yield
     finally:
         threads.shutdown(wait=True)
+        pruner.stop()
         lost = writer.stop(flush_s)
         if lost:
             _log.error("%d frames were answered but not kept: that took more than %g s", lost, flush_s)

@@ -4,16 +4,59 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated, Literal, Self
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from cloud.cases.store import StoreAddress
+from cloud.cases.near import NearRule
+from cloud.cases.retention import Retention
+from cloud.cases.store import KeepRules, StoreAddress
 from cloud.database import checked_database, database_from
+from cloud.golden.golden_set import GoldenSettings
+from cloud.golden.sites import Sites
 from fovea.core.errors import Malformed
 from fovea.core.merging import MergeSettings
 from fovea.process.config_parts import BundleName, FilePath, Part, resolved_bundle
 from fovea.runtime.config_file import read_config
+from fovea.runtime.images import ImageLimits
 from fovea.serving.serving_config import ServingConfig
+
+
+def _time_zone(name: str) -> str:
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError("expected the name of a time zone, such as UTC or Europe/Berlin") from error
+    return name
+
+
+class RetentionConfig(Part):
+    """How much is kept and how long. What is golden, under review or in a data set stays whatever this says."""
+
+    max_bytes: Annotated[int | None, Field(ge=0)] = 20_000_000_000
+    """of pictures; beyond, the oldest cases go. null: no limit"""
+    max_age_days: Annotated[float | None, Field(ge=0)] = 365.0
+    """older cases go. null: no limit"""
+    keep_audits_days: Annotated[float, Field(ge=0)] = 90.0
+    """random audits stay at least so long: they are the sample by which agreement is measured"""
+    every_s: Annotated[float, Field(ge=1, le=86_400)] = 600.0
+    """seconds from one look at it to the next"""
+
+    def retention(self) -> Retention:
+        return Retention(self.max_bytes, self.max_age_days, self.keep_audits_days)
+
+
+class NearConfig(Part):
+    """Which frames of a camera are counted instead of kept, because a case shows the same: the same boxes of the same
+    models in a picture that looks the same. Random audits are always kept."""
+
+    max_bits: Annotated[int, Field(ge=0, le=16)] = NearRule().max_bits
+    """in how many of 64 bits the hashes of the two pictures may differ; other scenes differ in 20 and more"""
+    within_s: Annotated[float, Field(gt=0)] = NearRule().within_s
+    """how far apart in time they may be"""
+
+    def rule(self) -> NearRule:
+        return NearRule(self.max_bits, self.within_s)
 
 
 class StoreConfig(Part):
@@ -33,6 +76,12 @@ class StoreConfig(Part):
     """threads that take in cases from spools"""
     flush_s: Annotated[float, Field(ge=0, le=600)] = 10.0
     """how long it takes at most, when it is told to stop, to keep what waits"""
+    near_duplicates: NearConfig | None = NearConfig()
+    """which frames are counted instead of kept. null: every frame is kept"""
+    retention: RetentionConfig = RetentionConfig()
+    """how much is kept and how long"""
+    time_zone: Annotated[str, AfterValidator(_time_zone)] = "UTC"
+    """where the cameras are, such as Europe/Berlin: cases are counted as of the day, the dusk or the night"""
 
     @model_validator(mode="after")
     def _check_database(self) -> Self:
@@ -47,6 +96,11 @@ class StoreConfig(Part):
         """Where that is."""
         usual = StoreAddress.in_folder(Path(self.folder))
         return StoreAddress(self.database or usual.database, self.images or usual.images)
+
+    def rules(self, limits: ImageLimits) -> KeepRules:
+        """How cases are taken in."""
+        near = self.near_duplicates.rule() if self.near_duplicates else None
+        return KeepRules(limits, near, ZoneInfo(self.time_zone))
 
 
 class MergeConfig(Part):
@@ -63,6 +117,34 @@ class MergeConfig(Part):
         return MergeSettings(agent=self.agent, edge=self.edge, cloud=self.cloud)
 
 
+class GoldenConfig(Part):
+    """Frames of each site that people label, by which new models are judged."""
+
+    frames: Annotated[int, Field(ge=1, le=100_000)] = GoldenSettings().frames
+    """how many are picked for each site"""
+    enough: Annotated[int, Field(ge=1, le=100_000)] = GoldenSettings().enough
+    """how many of a site have to be labelled before a new model may do more there than run in the shadow"""
+
+    @model_validator(mode="after")
+    def _check_counts(self) -> Self:
+        try:
+            self.settings()
+        except Malformed as error:
+            raise ValueError(str(error)) from error
+        return self
+
+    def settings(self) -> GoldenSettings:
+        return GoldenSettings(self.frames, self.enough)
+
+
+def _sites(sites: dict[str, list[str]]) -> dict[str, list[str]]:
+    try:
+        Sites.of(sites)
+    except Malformed as error:
+        raise ValueError(str(error)) from error
+    return sites
+
+
 class CloudConfig(ServingConfig):
     """Everything a cloud is told. Relative paths are relative to the folder of the file."""
 
@@ -76,6 +158,11 @@ class CloudConfig(ServingConfig):
     """where cases are kept"""
     merge: MergeConfig = MergeConfig()
     """how far each tier is trusted when their answers are merged"""
+    sites: Annotated[dict[str, list[str]], AfterValidator(_sites)] = Field(default_factory=dict)
+    """groups of cameras that stand together, by name, as patterns of camera names: {yard: ["yard-*"]}; every other
+    camera is of the site `default`"""
+    golden: GoldenConfig = GoldenConfig()
+    """frames that people label, by which new models are judged"""
 
     @model_validator(mode="after")
     def _check_models(self) -> Self:

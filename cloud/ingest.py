@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import UTC, datetime
 
-from cloud.cases.writer import AskedFrame, CaseCounter, CaseKeeper, CaseWriter, Fate, Way
+from cloud.cases.writer import AskedFrame, CaseCounter, CaseKeeper, CaseWriter, Fate, Way, fate_of
 from fovea.core.arrays import ImageArray
 from fovea.core.errors import FoveaError
 from fovea.core.frame import size_of
@@ -78,5 +78,5 @@ class StoreDesk:
         except FoveaError:
             self._counter.count(Way.DELIVERED, Fate.FAILED)
             raise
-        self._counter.count(Way.DELIVERED, Fate.NEW if receipt.is_new else Fate.KNOWN)
+        self._counter.count(Way.DELIVERED, fate_of(receipt))
         return DeliveryReceipt(receipt.id, receipt.is_new)

@@ -5,29 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path, PurePosixPath
 from typing import Any, Protocol
 
 import numpy as np
 
+from cloud.cases.data_set import COCO_FILE, FACTS_FILE, IMAGES_FOLDER, YOLO_FILE, facts_told
+from cloud.cases.data_set import Format as Format  # part of what an export is told
 from cloud.cases.stored_case import StoredCase
 from fovea.core.arrays import FloatArray
-from fovea.core.errors import BrokenError, Malformed, StoreCorrupt
+from fovea.core.errors import BrokenError, Malformed, NotFound, StoreCorrupt
 from fovea.core.frame import ImageSize
 from fovea.core.hard_case import TierAnswer
 from fovea.core.labels import Label
 from fovea.core.routing import Tier
-
-COCO_FILE = "annotations.json"
-YOLO_FILE = "data.yaml"
-
-
-class Format(StrEnum):
-    """coco: images/ and annotations.json. yolo: images/, labels/ and data.yaml."""
-
-    COCO = "coco"
-    YOLO = "yolo"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +37,7 @@ class ExportSettings:
 @dataclass(frozen=True, slots=True)
 class ExportReport:
     """What was written. `unanswered` cases were left out, as the tier has not looked at them; `damaged` names those
-    whose picture is missing or not what was sent."""
+    whose picture is missing, not what was sent, or was deleted meanwhile."""
 
     images: int
     boxes: int
@@ -96,11 +87,11 @@ def export_cases(
                 continue
             try:
                 image = load_image(case)
-            except StoreCorrupt as error:
+            except (StoreCorrupt, NotFound) as error:
                 damaged.append(str(error))
                 continue
             sample = _sample(case, answer, settings.min_score)
-            (folder / "images" / sample.file_name).write_bytes(image)
+            (folder / IMAGES_FOLDER / sample.file_name).write_bytes(image)
             labels.update(_labels_of(answer))
             writer.add(sample)
             images, boxes = images + 1, boxes + len(sample.class_ids)
@@ -123,17 +114,10 @@ class _CocoWriter:
         self._images.append(
             {
                 "id": number,
-                "file_name": f"images/{sample.file_name}",
+                "file_name": f"{IMAGES_FOLDER}/{sample.file_name}",
                 "width": case.image_size.width,
                 "height": case.image_size.height,
-                "date_captured": case.captured_at.isoformat(),
-                "case_id": case.id,
-                "camera": case.frame_id.camera,
-                "sequence": case.frame_id.sequence,
-                "reasons": list(case.reasons),
-                "send_probability": case.send_probability,
-                "answered_by": sample.answer.tier.name.lower(),
-                "model": str(sample.answer.detections.model),
+                **facts_told(case, sample.answer),
             }
         )
         rows = zip(sample.boxes_xyxy.tolist(), sample.scores, sample.class_ids, strict=True)
@@ -167,12 +151,14 @@ class _YoloWriter:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._samples: list[tuple[str, list[int], FloatArray]] = []
+        self._facts: dict[str, dict[str, Any]] = {}
 
     def add(self, sample: _Sample) -> None:
         stem = PurePosixPath(sample.file_name).stem
         size = sample.case.image_size
         shares = _times(sample.boxes_xyxy, 1 / size.width, 1 / size.height)
         self._samples.append((stem, sample.class_ids, shares))
+        self._facts[sample.file_name] = facts_told(sample.case, sample.answer)
 
     def finish(self, labels: Sequence[Label]) -> None:
         channel = {label.id: place for place, label in enumerate(labels)}
@@ -186,6 +172,7 @@ class _YoloWriter:
         names = "".join(
             f"  {place}: {json.dumps(label.name, ensure_ascii=False)}\n" for place, label in enumerate(labels)
         )
+        (self._folder / FACTS_FILE).write_text(json.dumps(self._facts), encoding="utf-8")
         said = f"train: images\nval: images\nnames:\n{names}"
         (self._folder / YOLO_FILE).write_text(said, encoding="utf-8")
 
@@ -194,7 +181,7 @@ def _prepare(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     if any(folder.iterdir()):
         raise Malformed(f"export: expected an empty folder, {folder} has something in it")
-    (folder / "images").mkdir()
+    (folder / IMAGES_FOLDER).mkdir()
 
 
 def _sample(case: StoredCase, answer: TierAnswer, min_score: float) -> _Sample:

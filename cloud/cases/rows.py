@@ -5,16 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import lru_cache
 
 import numpy as np
-from sqlalchemy import insert, select
+from sqlalchemy import delete, insert, select
 from sqlalchemy.orm import Session
 
+from cloud.cases.agreement import measured_gain
+from cloud.cases.near import NearRule, count_near, find_near, forget_near
+from cloud.cases.picture_facts import PictureFacts, as_signed, from_signed
 from cloud.cases.stored_case import Receipt, StoredCase
-from cloud.cases.tables import AnswerRow, BoxRow, CaseRow, LabelSetRow, PictureRow, ReasonRow
+from cloud.cases.tables import (
+    AnswerRow,
+    BoxRow,
+    CaseRow,
+    DoomedPictureRow,
+    LabelSetRow,
+    PictureRow,
+    ReasonRow,
+    TagRow,
+)
 from fovea.core.detections import Detections, ModelRef
 from fovea.core.errors import Malformed, StoreCorrupt
 from fovea.core.frame import FrameId, ImageSize
@@ -23,7 +35,14 @@ from fovea.core.labels import Label, LabelSet
 from fovea.core.routing import Reason, Tier
 
 
-def new_row(case: HardCase, size: ImageSize, image_path: str, received_at: datetime) -> CaseRow:
+def new_row(
+    case: HardCase,
+    size: ImageSize,
+    image_path: str,
+    received_at: datetime,
+    facts: PictureFacts,
+    condition: str,
+) -> CaseRow:
     """The row of a case that nobody knows yet."""
     return CaseRow(
         id=case.id,
@@ -38,6 +57,12 @@ def new_row(case: HardCase, size: ImageSize, image_path: str, received_at: datet
         received_at=received_at,
         send_probability=case.send_probability,
         is_audit=Reason.AUDIT in case.reasons,
+        picture_hash=as_signed(facts.hash),
+        luminance=facts.luminance,
+        contrast=facts.contrast,
+        condition=condition,
+        measured_gain=measured_gain(case.answers),
+        near_frames=0,
     )
 
 
@@ -58,18 +83,46 @@ def find_known(session: Session, row: CaseRow) -> CaseRow | None:
     return session.scalars(same_frame.limit(1)).first()
 
 
-def keep(session: Session, case: HardCase, row: CaseRow) -> Receipt:
-    """Writes `row`, or adds what `case` knows beyond the case that is known already."""
+def find_place(session: Session, case: HardCase, row: CaseRow, rule: NearRule | None) -> CaseRow | None:
+    """The case that this one belongs to: of the same frame, or by `rule` of one that shows the same."""
     known = find_known(session, row)
+    if known is None and rule is not None:
+        known = find_near(session, case, row, rule, stored_cases)
+    return known
+
+
+def keep(
+    session: Session,
+    case: HardCase,
+    row: CaseRow,
+    rule: NearRule | None,
+    ensure_picture: Callable[[], None],
+) -> Receipt:
+    """Writes `row`, or adds what `case` knows beyond the case that is known already, or counts a frame that shows
+    what a case shows. `ensure_picture` is called when a row is written, as its picture may have been deleted with
+    another row of it a moment ago."""
+    known = find_known(session, row)
+    if known is None and rule is not None:
+        near = find_near(session, case, row, rule, stored_cases)
+        if near is not None:
+            count_near(session, case, near)
+            return Receipt(case.id, False, near.id, is_near=True)
     if known is None:
+        forget_near(session, case)
+        # First this: who is deleting the file of an earlier row holds that one, and is done with it afterwards.
+        session.execute(delete(DoomedPictureRow).where(DoomedPictureRow.path == row.image_path))
         session.add(row)
         session.flush()
-    into, received_at = known or row, row.received_at
+        ensure_picture()
+    into = known or row
     if session.get(PictureRow, case.id) is None:
         session.add(PictureRow(id=case.id, case_id=into.id))
     into.is_audit = into.is_audit or Reason.AUDIT in case.reasons
     _add_reasons(session, into.id, case.reasons)
-    _add_answers(session, into.id, case.answers, received_at)
+    is_more = _add_answers(session, into.id, case.answers, row.received_at)
+    if known is not None and is_more:
+        session.flush()
+        known.measured_gain = measured_gain(stored_cases(session, [known])[0].answers)
     return Receipt(case.id, known is None, into.id)
 
 
@@ -92,7 +145,10 @@ def stored_cases(session: Session, rows: Sequence[CaseRow]) -> list[StoredCase]:
         .order_by(AnswerRow.tier)
     ):
         answers[answer.case_id].append((answer, names))
-    return [_stored(row, answers[row.id], boxes, tuple(reasons[row.id])) for row in rows]
+    tags: dict[str, list[str]] = defaultdict(list)
+    for tag in session.scalars(select(TagRow).where(TagRow.case_id.in_(ids)).order_by(TagRow.tag)):
+        tags[tag.case_id].append(tag.tag)
+    return [_stored(row, answers[row.id], boxes, tuple(reasons[row.id]), tuple(tags[row.id])) for row in rows]
 
 
 def _add_reasons(session: Session, case_id: str, reasons: Sequence[str]) -> None:
@@ -106,11 +162,11 @@ def _add_reasons(session: Session, case_id: str, reasons: Sequence[str]) -> None
 
 def _add_answers(
     session: Session, case_id: str, answers: Sequence[TierAnswer], received_at: datetime
-) -> None:
+) -> bool:
+    """True when there was one to add."""
     there = set(session.scalars(select(AnswerRow.tier).where(AnswerRow.case_id == case_id)))
-    for answer in answers:
-        if answer.tier in there:
-            continue
+    missing = [answer for answer in answers if answer.tier not in there]
+    for answer in missing:
         seen = answer.detections
         session.add(
             AnswerRow(
@@ -127,6 +183,7 @@ def _add_answers(
         )
         if len(seen):
             session.execute(insert(BoxRow), _box_values(case_id, answer))
+    return bool(missing)
 
 
 def _box_values(case_id: str, answer: TierAnswer) -> list[dict[str, object]]:
@@ -160,6 +217,7 @@ def _stored(
     answers: Sequence[tuple[AnswerRow, str]],
     boxes: dict[tuple[str, int], list[BoxRow]],
     reasons: tuple[str, ...],
+    tags: tuple[str, ...],
 ) -> StoredCase:
     try:
         return StoredCase(
@@ -174,6 +232,11 @@ def _stored(
             reasons=reasons,
             send_probability=row.send_probability,
             is_audit=row.is_audit,
+            condition=row.condition,
+            picture_hash=None if row.picture_hash is None else from_signed(row.picture_hash),
+            measured_gain=row.measured_gain,
+            near_frames=row.near_frames,
+            tags=tags,
         )
     except (Malformed, ValueError, TypeError) as error:
         raise StoreCorrupt(f"case {row.id[:12]}: its rows make no sense: {error}") from error

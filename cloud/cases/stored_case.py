@@ -14,12 +14,14 @@ from fovea.core.routing import Tier
 
 @dataclass(frozen=True, slots=True)
 class Receipt:
-    """`id` is the digest of the picture that was handed in. `is_new`: its frame was not known before. `case_id` is
-    where it is kept: the same, or the case of an earlier picture of the same frame."""
+    """`id` is the digest of the picture that was handed in. `is_new`: it has become a case. `case_id` is where it is
+    kept: the same, or the case of an earlier picture of the same frame. `is_near`: the frame shows what that case
+    shows, and was counted there."""
 
     id: str
     is_new: bool
     case_id: str
+    is_near: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -30,6 +32,10 @@ class StoredCase:
     answers           lowest tier first; their boxes are in px of their own `image_size`
     received_at       when the store took it, on its own clock
     send_probability  as the first delivery said
+    condition         see `cloud.cases.condition`; this, the hash and the gain are None where nobody measured them
+    picture_hash      64 bits, see `cloud.cases.picture_facts`
+    measured_gain     what the highest tier added to the lowest, 0 to 1; None where fewer than two have looked
+    near_frames       how many frames more were sent that show the same, and were counted here
     """
 
     id: str
@@ -43,6 +49,11 @@ class StoredCase:
     reasons: tuple[str, ...]
     send_probability: float
     is_audit: bool
+    condition: str | None = None
+    picture_hash: int | None = None
+    measured_gain: float | None = None
+    near_frames: int = 0
+    tags: tuple[str, ...] = ()
 
     def find_answer(self, tier: Tier | None) -> TierAnswer | None:
         """What `tier` saw, or the highest that looked (None); None when it did not look."""
@@ -61,13 +72,17 @@ class Order(StrEnum):
 @dataclass(frozen=True, slots=True)
 class CaseFilter:
     """Which cases are meant; what is None leaves all in. `since` counts by the time of capture, `tier` is one that
-    has answered."""
+    has answered, `unprotected_as` leaves out what is protected for that reason or a kind of it (`golden` means
+    `golden:yard`, too)."""
 
     camera: str | None = None
     reason: str | None = None
     since: datetime | None = None
     tier: Tier | None = None
     is_audit: bool | None = None
+    condition: str | None = None
+    tag: str | None = None
+    unprotected_as: str | None = None
 
     def __post_init__(self) -> None:
         if self.since is not None and self.since.tzinfo is None:
@@ -83,3 +98,16 @@ class CameraCount:
     audits: int
     image_bytes: int
     newest_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConditionCount:
+    """How much is kept of one camera under one condition; None: nobody measured it. `near_frames` were sent, too,
+    and counted instead of kept."""
+
+    camera: str
+    condition: str | None
+    cases: int
+    audits: int
+    near_frames: int
+    image_bytes: int

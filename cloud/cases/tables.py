@@ -18,6 +18,8 @@ class CaseRow(Table):
         Index(None, "camera", "boot_id", "sequence"),
         Index(None, "captured_at"),
         Index(None, "received_at"),
+        Index(None, "camera", "captured_at"),
+        Index(None, "condition"),
     )
 
     id: Mapped[str] = mapped_column(String(SHA256_HEX), primary_key=True)
@@ -35,6 +37,15 @@ class CaseRow(Table):
     """when this store took it, on its own clock"""
     send_probability: Mapped[float]
     is_audit: Mapped[bool]
+    picture_hash: Mapped[int | None] = mapped_column(BigInteger)
+    """as `cloud.cases.picture_facts.as_signed`; this and the next three are None in stores of an earlier version"""
+    luminance: Mapped[float | None]
+    contrast: Mapped[float | None]
+    condition: Mapped[str | None]
+    measured_gain: Mapped[float | None]
+    """1 minus the agreement of the lowest and the highest tier; None where fewer than two have looked"""
+    near_frames: Mapped[int] = mapped_column(Integer, server_default="0")
+    """how many frames more were sent that show the same"""
 
 
 class PictureRow(Table):
@@ -99,3 +110,44 @@ class BoxRow(Table):
     y1: Mapped[float]
     x2: Mapped[float]
     y2: Mapped[float]
+
+
+class NearFrameRow(Table):
+    """A picture that was sent and not kept, as its case shows the same; `id` is the digest of its bytes."""
+
+    __tablename__ = "near_frames"
+    __table_args__ = (Index(None, "camera", "boot_id", "sequence"),)
+
+    id: Mapped[str] = mapped_column(String(SHA256_HEX), primary_key=True)
+    case_id: Mapped[str] = mapped_column(ForeignKey("cases.id", ondelete="CASCADE"), index=True)
+    camera: Mapped[str]
+    boot_id: Mapped[str]
+    sequence: Mapped[int] = mapped_column(BigInteger)
+    captured_at: Mapped[datetime]
+
+
+class TagRow(Table):
+    """A word that somebody put on a case: a condition nobody can measure, the data set it came with."""
+
+    __tablename__ = "case_tags"
+
+    case_id: Mapped[str] = mapped_column(ForeignKey("cases.id", ondelete="CASCADE"), primary_key=True)
+    tag: Mapped[str] = mapped_column(primary_key=True, index=True)
+
+
+class ProtectionRow(Table):
+    """Why a case must not be deleted. The database itself refuses it, too."""
+
+    __tablename__ = "case_protections"
+
+    case_id: Mapped[str] = mapped_column(ForeignKey("cases.id", ondelete="RESTRICT"), primary_key=True)
+    why: Mapped[str] = mapped_column(primary_key=True, index=True)
+    since: Mapped[datetime]
+
+
+class DoomedPictureRow(Table):
+    """A picture whose case was deleted, until its file is, too."""
+
+    __tablename__ = "doomed_pictures"
+
+    path: Mapped[str] = mapped_column(primary_key=True)

@@ -33,14 +33,23 @@ class Way(StrEnum):
 
 
 class Fate(StrEnum):
-    """What became of it. new, known: it is kept. unnamed: nobody said which frame it is, so it is not kept. refused:
-    there was no room to wait. failed: it could not be kept."""
+    """What became of it. new, known: it is kept. near: a case shows the same, and it was counted there. unnamed:
+    nobody said which frame it is, so it is not kept. refused: there was no room to wait. failed: it could not be
+    kept."""
 
     NEW = "new"
     KNOWN = "known"
+    NEAR = "near"
     UNNAMED = "unnamed"
     REFUSED = "refused"
     FAILED = "failed"
+
+
+def fate_of(receipt: Receipt) -> Fate:
+    """What became of a case that was taken."""
+    if receipt.is_near:
+        return Fate.NEAR
+    return Fate.NEW if receipt.is_new else Fate.KNOWN
 
 
 class CaseCounter(Protocol):
@@ -199,7 +208,7 @@ class CaseWriter:
                 return
             else:
                 self._say_trouble(None)
-                self._leave(frame, Fate.NEW if receipt.is_new else Fate.KNOWN)
+                self._leave(frame, fate_of(receipt))
                 return
 
     def _leave(self, frame: AskedFrame, fate: Fate) -> None:

@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 uv=${UV:-.venv/bin/uv}
-for extra in agent serve gpu demo cloud train ray dev; do
+for extra in agent serve gpu demo cloud postgres s3 train ray dev; do
     "$uv" pip compile --quiet pyproject.toml --extra "$extra" --universal --python-version 3.11 \
         --generate-hashes --no-emit-index-url --no-header --no-annotate "$@" \
         --output-file "deploy/locks/$extra.txt"

@@ -1,4 +1,4 @@
-"""`fovea cases ...`: looks at the cloud's hard cases, exports them, and migrates their store."""
+"""`fovea cases ...`: looks at the cloud's hard cases, moves them in and out, prunes and migrates their store."""
 
 from __future__ import annotations
 
@@ -6,33 +6,36 @@ import json
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
 
-from fovea.cli.terminal_text import printable
-from fovea.core.errors import BrokenError, Malformed, StoreCorrupt
+from fovea.cli.cases_shown import (
+    case_answers,
+    case_facts,
+    print_case,
+    print_cases,
+    print_counts,
+    save_picture,
+)
+from fovea.core.errors import Malformed, StoreCorrupt
 from fovea.core.routing import Tier
 
 if TYPE_CHECKING:
+    from cloud.cases.retention import Retention
     from cloud.cases.store import CaseStore, StoreAddress
-    from cloud.cases.stored_case import CaseFilter, StoredCase
+    from cloud.cases.stored_case import CaseFilter
 
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Look at, export and migrate the cloud's hard cases.",
+    help="Look at, import, export and prune the cloud's hard cases.",
 )
 
-_SHORT_ID = 12
-_ROOMY_CELLS = 100
 _UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 
 
@@ -80,6 +83,8 @@ ByTier = Annotated[TierName | None, typer.Option("--tier", help="Only those that
 Audit = Annotated[
     bool | None, typer.Option("--audit/--no-audit", help="Only the random audits, or all but them.")
 ]
+Condition = Annotated[str | None, typer.Option(help="Only of day, dusk, dawn, night or haze.")]
+Tag = Annotated[str | None, typer.Option(help="Only with this tag.")]
 CaseId = Annotated[str, typer.Argument(help="The id of a case, or its first letters.")]
 
 
@@ -92,17 +97,19 @@ def list_cases(
     since: Since = None,
     tier: ByTier = None,
     audit: Audit = None,
+    condition: Condition = None,
+    tag: Tag = None,
     limit: Annotated[int, typer.Option(min=0, help="How many at most, the newest.")] = 20,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object for each case and line.")] = False,
 ) -> None:
     """Say which cases are kept, the newest first, with the boxes that each tier saw, and how many of each camera."""
-    wanted = _filter(camera, reason, since, tier, audit)
+    wanted = _filter(camera, reason, since, tier, audit, condition, tag)
     with _opened(config, store) as cases:
         if as_json:
             for case in cases.walk(wanted, limit=limit):
-                typer.echo(json.dumps(_facts(case), ensure_ascii=False))
+                typer.echo(json.dumps(case_facts(case), ensure_ascii=False))
             return
-        _print_cases(cases, wanted, limit)
+        print_cases(cases, wanted, limit)
 
 
 @app.command()
@@ -121,11 +128,13 @@ def show(
         case = cases.get(case_id)
         image = cases.load_image(case)
     if as_json:
-        typer.echo(json.dumps(_facts(case) | {"answers": _answers(case)}, indent=2, ensure_ascii=False))
+        typer.echo(
+            json.dumps(case_facts(case) | {"answers": case_answers(case)}, indent=2, ensure_ascii=False)
+        )
     else:
-        _print_case(case)
+        print_case(case)
     if save is not None:
-        _save(case, image, answers.tier, save)
+        save_picture(case, image, answers.tier, save)
 
 
 @app.command()
@@ -145,12 +154,14 @@ def export(
     since: Since = None,
     tier: ByTier = None,
     audit: Audit = None,
+    condition: Condition = None,
+    tag: Tag = None,
     limit: Annotated[int | None, typer.Option(min=1, help="How many at most, the newest.")] = None,
 ) -> None:
     """Write cases with their pictures as a data set. Its labels are what models saw, not truth."""
     from cloud.cases.export import ExportSettings, Format, export_cases
 
-    wanted = _filter(camera, reason, since, tier, audit)
+    wanted = _filter(camera, reason, since, tier, audit, condition, tag)
     settings = ExportSettings(Format(form), answers.tier, min_score)
     with _opened(config, store) as cases:
         report = export_cases(cases.walk(wanted, limit=limit), cases.load_image, to, settings)
@@ -158,6 +169,82 @@ def export(
     typer.echo(f"{report.images} pictures with {report.boxes} boxes in {to}{left_out}")
     if report.damaged:
         raise StoreCorrupt(f"{len(report.damaged)} pictures left out: {'; '.join(report.damaged[:3])}")
+
+
+@app.command("import")
+def import_folder(
+    source: Annotated[Path, typer.Option("--from", help="The folder of the data set.")],
+    config: Config = None,
+    store: Store = None,
+    form: Annotated[
+        ExportFormat, typer.Option("--format", help="coco (annotations.json), or a yolo folder (data.yaml).")
+    ] = ExportFormat.COCO,
+    camera: Annotated[
+        str, typer.Option(help="Whose pictures these are, where they do not say.")
+    ] = "imported",
+    tier: Annotated[
+        TierName, typer.Option(help="Whose answer their labels are, where they do not say.")
+    ] = TierName.CLOUD,
+    tag: Annotated[list[str] | None, typer.Option(help="A word for all of them, such as snow.")] = None,
+) -> None:
+    """Take a data set into the store. Twice adds nothing; what was exported comes back as it was."""
+    from cloud.cases.data_set import Format
+    from cloud.cases.importing import ImportSettings, import_cases
+
+    settings = ImportSettings(Format(form), camera, tier.tier, tuple(tag or ()))
+    with _opened(config, store, makes_it=True) as cases:
+        report = import_cases(cases, source, settings)
+    skipped = f", {report.skipped_boxes} boxes left out" if report.skipped_boxes else ""
+    typer.echo(f"{report.images} pictures with {report.boxes} boxes, {report.new} of them new{skipped}")
+    if report.refused:
+        raise Malformed(f"{len(report.refused)} pictures refused: {'; '.join(report.refused[:5])}")
+
+
+@app.command()
+def count(
+    config: Config = None,
+    store: Store = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As a JSON object.")] = False,
+) -> None:
+    """Say how much is kept of each camera under each condition, and with each tag."""
+    with _opened(config, store) as cases:
+        counts, tags = cases.count_by_condition(), cases.count_by_tag()
+    if as_json:
+        typer.echo(
+            json.dumps({"counts": [asdict(count) for count in counts], "tags": tags}, ensure_ascii=False)
+        )
+        return
+    print_counts(counts, tags)
+
+
+@app.command()
+def prune(
+    config: Config = None,
+    store: Store = None,
+    max_bytes: Annotated[
+        int | None,
+        typer.Option(min=0, help="Of pictures; beyond, the oldest go. As configured, if not said."),
+    ] = None,
+    max_age_days: Annotated[
+        float | None, typer.Option(min=0, help="Older cases go. As configured, if not said.")
+    ] = None,
+    keep_audits_days: Annotated[
+        float | None, typer.Option(min=0, help="Audits stay so long at least. As configured, if not said.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+) -> None:
+    """Delete what is too old or too much; never what is golden, under review or in a data set. The cloud does so by
+    itself, too."""
+    given = {"max_bytes": max_bytes, "max_age_days": max_age_days, "keep_audits_days": keep_audits_days}
+    retention = _retention(config, {name: value for name, value in given.items() if value is not None})
+    with _opened(config, store) as cases:
+        report = cases.would_prune(retention) if dry_run else cases.prune(retention)
+    verb = "would go" if dry_run else "deleted"
+    typer.echo(
+        f"{report.cases} cases ({report.image_bytes / 1e6:.1f} MB) {verb}, {report.left_bytes / 1e6:.1f} MB left"
+    )
+    if report.over_bytes:
+        typer.echo(f"{report.over_bytes / 1e6:.1f} MB more than allowed: all of it is protected, or an audit")
 
 
 @app.command()
@@ -196,11 +283,24 @@ def _address(config: Path | None, store: Path | None) -> StoreAddress:
     return StoreAddress.in_folder(store) if store else load_config(config or Path()).store.address()
 
 
+def _retention(config: Path | None, given: dict[str, Any]) -> Retention:
+    """That of the configuration, but for what was given. A folder alone limits nothing by itself."""
+    from cloud.cases.retention import Retention
+    from cloud.config import load_config
+
+    configured = load_config(config).store.retention.retention() if config else Retention()
+    wanted = replace(configured, **given)
+    if not wanted.is_limited:
+        raise Malformed("expected --max-bytes or --max-age-days, or a --config that says one of them")
+    return wanted
+
+
 @contextmanager
-def _opened(config: Path | None, store: Path | None) -> Iterator[CaseStore]:
+def _opened(config: Path | None, store: Path | None, *, makes_it: bool = False) -> Iterator[CaseStore]:
     from cloud.cases.store import CaseStore
 
-    cases = CaseStore.open_existing(_address(config, store))
+    address = _address(config, store)
+    cases = CaseStore.open(address) if makes_it else CaseStore.open_existing(address)
     try:
         yield cases
     finally:
@@ -208,125 +308,15 @@ def _opened(config: Path | None, store: Path | None) -> Iterator[CaseStore]:
 
 
 def _filter(
-    camera: str | None, reason: str | None, since: str | None, tier: TierName | None, audit: bool | None
+    camera: str | None,
+    reason: str | None,
+    since: str | None,
+    tier: TierName | None,
+    audit: bool | None,
+    condition: str | None,
+    tag: str | None,
 ) -> CaseFilter:
     from cloud.cases.stored_case import CaseFilter
 
     instant = parsed_since(since, datetime.now(UTC)) if since else None
-    return CaseFilter(camera, reason, instant, tier.tier if tier else None, audit)
-
-
-def _print_cases(cases: CaseStore, wanted: CaseFilter, limit: int) -> None:
-    console = Console()
-    table = Table(box=SIMPLE, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("case", no_wrap=True)
-    table.add_column("camera", max_width=12, overflow="fold")
-    # Where there is little room the time stands below the date, so that reasons stay whole.
-    table.add_column("captured (UTC)", max_width=None if console.width >= _ROOMY_CELLS else 10)
-    table.add_column("sent for")
-    table.add_column("p", no_wrap=True)
-    table.add_column("agent/\nedge/\ncloud", no_wrap=True)
-    shown = 0
-    for case in cases.walk(wanted, limit=limit):
-        table.add_row(*(_shown(cell) for cell in _row(case)))
-        shown += 1
-    if shown:
-        console.print(table)
-    console.print(f"{shown} of {cases.count(wanted)} cases", highlight=False)
-    for count in cases.count_by_camera():
-        audits = f", {count.audits} of them audits" if count.audits else ""
-        console.print(
-            f"  {_shown(count.camera)}: {count.cases} cases{audits}, {count.image_bytes / 1e6:.1f} MB, "
-            f"the newest of {_time(count.newest_at)}",
-            highlight=False,
-        )
-
-
-def _row(case: StoredCase) -> list[str]:
-    boxes = [case.find_answer(tier) for tier in Tier]
-    return [
-        case.id[:_SHORT_ID],
-        case.frame_id.camera,
-        _time(case.captured_at),
-        ", ".join(case.reasons),
-        f"{case.send_probability:.2g}",
-        "/".join("-" if answer is None else str(len(answer.detections)) for answer in boxes),
-    ]
-
-
-def _print_case(case: StoredCase) -> None:
-    console = Console()
-    facts = Table(box=None, show_header=False)
-    for name, value in _facts(case).items():
-        facts.add_row(name, _shown(", ".join(value) if isinstance(value, list) else str(value)))
-    console.print(facts)
-    for answer in case.answers:
-        seen = answer.detections
-        table = Table(title=f"{answer.tier.name.lower()}: {_shown(str(seen.model))}", box=SIMPLE)
-        for heading in ("class", "score", "x1", "y1", "x2", "y2"):
-            table.add_column(heading, justify="left" if heading == "class" else "right")
-        for box in _boxes(answer):
-            cells = [f"{edge:.1f}" for edge in box["box_xyxy"]]
-            table.add_row(_shown(box["class"]), f"{box['score']:.3f}", *cells)
-        console.print(table if len(seen) else f"{table.title}: nothing")
-
-
-def _facts(case: StoredCase) -> dict[str, Any]:
-    return {
-        "id": case.id,
-        "camera": case.frame_id.camera,
-        "boot_id": case.frame_id.boot_id,
-        "sequence": case.frame_id.sequence,
-        "captured_at": case.captured_at.isoformat(),
-        "received_at": case.received_at.isoformat(),
-        "reasons": list(case.reasons),
-        "send_probability": case.send_probability,
-        "audit": case.is_audit,
-        "image": f"{case.image_size}, {case.image_bytes} bytes, {case.image_path}",
-        "answered_by": [answer.tier.name.lower() for answer in case.answers],
-    }
-
-
-def _answers(case: StoredCase) -> list[dict[str, Any]]:
-    return [
-        {
-            "tier": answer.tier.name.lower(),
-            "model": str(answer.detections.model),
-            "image_size": str(answer.detections.image_size),
-            "boxes": _boxes(answer),
-        }
-        for answer in case.answers
-    ]
-
-
-def _boxes(answer: Any) -> list[dict[str, Any]]:
-    seen, names = answer.detections, {label.id: label.name for label in answer.labels}
-    rows = zip(seen.boxes_xyxy.tolist(), seen.scores.tolist(), seen.class_ids.tolist(), strict=True)
-    return [
-        {"class": names.get(class_id, str(class_id)), "score": score, "box_xyxy": box}
-        for box, score, class_id in rows
-    ]
-
-
-def _save(case: StoredCase, image: bytes, tier: Tier | None, path: Path) -> None:
-    from fovea.runtime.drawing import draw_detections
-    from fovea.runtime.images import decode_image, encode_jpeg, encode_png
-
-    if path.suffix.lower() not in (".jpg", ".jpeg", ".png"):
-        raise Malformed(f"--save: expected a name that ends in .jpg or .png, got {path.name!r:.60}")
-    pixels, answer = decode_image(image), case.find_answer(tier)
-    if answer is not None and answer.detections.image_size == case.image_size:
-        pixels = draw_detections(pixels, answer.detections, answer.labels)
-    try:
-        path.write_bytes(encode_png(pixels) if path.suffix.lower() == ".png" else encode_jpeg(pixels))
-    except OSError as error:
-        raise BrokenError(f"cannot write {path}: {error.strerror or error}") from error
-    typer.echo(f"picture: {path}")
-
-
-def _shown(text: str) -> str:
-    return escape(printable(text))
-
-
-def _time(instant: datetime) -> str:
-    return instant.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S")
+    return CaseFilter(camera, reason, instant, tier.tier if tier else None, audit, condition, tag)

@@ -13,6 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from edge_agent.config import load_config as load_agent_config
+from edge_agent.run import tuned as tuned_agent
+from edge_server.config import load_config as load_edge_config
+from edge_server.run import tuned as tuned_edge
 from fovea.cli import agent, edge
 from fovea.core.arrays import ImageArray
 from fovea.core.errors import DetectorFailed, FoveaError, Incompatible, Malformed, NotFound
@@ -29,6 +33,7 @@ from fovea.runtime.autotune import (
     usable_cores,
 )
 from fovea.runtime.bundle import Bundle
+from fovea.runtime.tuned_file import TunedModel, find_tuned, this_machine
 from tests.builders import tiny_bundle
 
 SMALL = Variant(Path("small.fovea"), "small", ImageSize(320, 192), 500_000, 0.16, 1)
@@ -276,3 +281,94 @@ def run(command: object, *arguments: object) -> str:
     result = CliRunner().invoke(app, [str(argument) for argument in arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
+
+
+# From the measurement to the next start
+
+
+def tuned_text(**changes: object) -> str:
+    chosen = {"bundle": "zoo:street-student-int8", "threads": 2} | changes
+    return json.dumps({"machine": this_machine(), "chosen": chosen})
+
+
+def agent_config(tmp_path: Path, bundle: Path, more: str = "tuned_file: tuned.json") -> Path:
+    config = tmp_path / "agent.yaml"
+    config.write_text(
+        f"device: d\nbundle: {bundle}\n{more}\ncameras: [{{name: front, url: clip.mp4, fps: 0.5}}]\n"
+    )
+    return config
+
+
+def test_what_autotune_finds_for_an_agent_is_what_its_next_start_runs(
+    bundles: list[Path], tmp_path: Path
+) -> None:
+    config = agent_config(tmp_path, bundles[0])
+    before = load_agent_config(config)
+    assert tuned_agent(before) == before, "nothing was measured yet"
+    run(
+        agent,
+        "autotune",
+        *bundles,
+        "--config",
+        config,
+        "--frames",
+        5,
+        "--threads",
+        "1",
+        "--frame-size",
+        "96x64",
+    )
+    started = tuned_agent(load_agent_config(config))
+    assert (started.bundle, started.threads) == (str(bundles[1]), 1)
+    assert started.cameras == before.cameras
+
+
+def test_what_autotune_finds_for_an_edge_is_what_its_next_start_runs(
+    bundles: list[Path], tmp_path: Path
+) -> None:
+    config = tmp_path / "edge.yaml"
+    config.write_text(f"bundle: {bundles[0]}\ndevice: cpu\nthreads: 3\ntuned_file: tuned.json\n")
+    run(edge, "autotune", "--config", config, "--frames", 5, "--threads", "1", "--frame-size", "96x64")
+    started = tuned_edge(load_edge_config(config))
+    assert (started.bundle, started.threads) == (str(bundles[0]), 1), (
+        "its own model is tried when none is named"
+    )
+
+
+def test_the_target_is_what_the_cameras_leave_time_for(bundles: list[Path], tmp_path: Path) -> None:
+    config = agent_config(tmp_path, bundles[0])
+    run(agent, "autotune", "--config", config, "--frames", 5, "--threads", "1", "--frame-size", "96x64")
+    assert "within 1600 ms" in json.loads((tmp_path / "tuned.json").read_text())["reason"]
+
+
+def test_a_configuration_without_a_place_for_it_is_refused(bundles: list[Path], tmp_path: Path) -> None:
+    config = agent_config(tmp_path, bundles[0], more="threads: 1")
+    with pytest.raises(Malformed, match=r"agent\.yaml: expected a tuned_file"):
+        CliRunner().invoke(agent.app, ["autotune", "-c", str(config)], catch_exceptions=False)
+
+
+def test_neither_a_model_nor_a_configuration_is_refused() -> None:
+    with pytest.raises(Malformed, match="expected at least one BUNDLE, or --config"):
+        CliRunner().invoke(agent.app, ["autotune"], catch_exceptions=False)
+
+
+def test_a_measurement_of_another_machine_is_not_used_and_that_is_said(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "tuned.json"
+    file.write_text(tuned_text())
+    assert find_tuned(file) == TunedModel("zoo:street-student-int8", 2, this_machine())
+    file.write_text(tuned_text().replace(this_machine(), "mips, 1 cores"))
+    assert find_tuned(file) is None
+    assert "holds for mips, 1 cores" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"chosen": 3}', tuned_text(threads=0), tuned_text(threads="2"), tuned_text(bundle="")],
+)
+def test_a_tuned_file_that_is_none_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "tuned.json"
+    file.write_text(text)
+    with pytest.raises(Malformed, match=r"tuned_file tuned.json: expected"):
+        find_tuned(file)

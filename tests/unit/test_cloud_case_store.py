@@ -24,7 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import event
 
-from cloud.cases.store import CaseStore, StoreAddress
+from cloud.cases.store import CaseStore, KeepRules, StoreAddress
 from cloud.cases.stored_case import CaseFilter, Order
 from cloud.database import checked_database, migrate, open_engine, revision_of, shown
 from cloud.table import Table
@@ -183,7 +183,9 @@ def test_what_is_no_whole_picture_is_refused_and_leaves_nothing(
 
 def test_a_picture_beyond_the_limits_is_too_large(tmp_path: Path) -> None:
     with pytest.raises(TooLarge, match="at most 100 pixels"):
-        CaseStore.open(StoreAddress.in_folder(tmp_path), ImageLimits(max_pixels=100)).add(hard_case())
+        CaseStore.open(StoreAddress.in_folder(tmp_path), KeepRules(ImageLimits(max_pixels=100))).add(
+            hard_case()
+        )
 
 
 def test_every_image_format_keeps_its_bytes_and_its_ending(store: CaseStore, tmp_path: Path) -> None:
@@ -468,7 +470,7 @@ def test_a_killed_writer_leaves_whole_cases_and_nothing_that_the_sweep_does_not_
     folder = tmp_path / "kept"
     writer = (
         "import sys; from pathlib import Path\n"
-        "from cloud.cases.store import CaseStore, StoreAddress\n"
+        "from cloud.cases.store import CaseStore, KeepRules, StoreAddress\n"
         "from tests.unit.hard_cases import hard_case\n"
         "store = CaseStore.open(StoreAddress.in_folder(Path(sys.argv[1])))\n"
         "for seed in range(100000):\n"

@@ -187,3 +187,70 @@ def test_since_is_an_instant_or_how_long_ago(text: str, expected: datetime) -> N
 def test_what_is_no_instant_is_refused_in_one_sentence(text: str) -> None:
     with pytest.raises(Malformed, match="--since: expected"):
         parsed_since(text, NOW)
+
+
+def test_counts_are_told_by_camera_and_condition_to_people_and_scripts(folder: Path) -> None:
+    store = CaseStore.open(StoreAddress.in_folder(folder))
+    store.tag([CASES[0].id], ["[red]wet"])
+    store.close()
+    text = said("count", "--store", folder)
+    for word in ("[bold]yard", "gate", "[red]wet: 1", "3 cases, and 0 frames more"):
+        assert word in text
+    told = json.loads(said("count", "--store", folder, "--json"))
+    assert sum(count["cases"] for count in told["counts"]) == 3
+    assert {count["camera"] for count in told["counts"]} == {"gate", "[bold]yard"}
+    assert told["tags"] == {"[red]wet": 1}
+
+
+def test_the_list_can_be_limited_to_a_condition_or_a_tag(folder: Path) -> None:
+    store = CaseStore.open(StoreAddress.in_folder(folder))
+    store.tag([CASES[1].id], ["wet"])
+    conditions = {case.condition for case in store.walk()}
+    store.close()
+    assert [
+        json.loads(line)["id"] for line in said("list", "-s", folder, "--json", "--tag", "wet").splitlines()
+    ] == [CASES[1].id]
+    listed = [
+        line
+        for condition in conditions
+        for line in said("list", "-s", folder, "--json", "--condition", condition).splitlines()
+    ]
+    assert len(listed) == 3
+
+
+def test_prune_says_what_would_go_and_then_does_it_and_needs_a_limit(folder: Path) -> None:
+    assert "expected --max-bytes" in str(refusal("prune", "--store", folder))
+    assert "2 cases" in said("prune", "-s", folder, "--max-bytes", 0, "--dry-run")
+    assert "3 cases" in said("prune", "-s", folder, "--max-bytes", 0, "--keep-audits-days", 0, "--dry-run")
+    text = said("prune", "-s", folder, "--max-bytes", 0)
+    assert "2 cases" in text and "more than allowed" in text
+    assert "1 of 1 cases" in said("list", "-s", folder)
+
+
+def test_prune_follows_the_configuration_of_the_cloud(folder: Path, tmp_path: Path) -> None:
+    config = tmp_path / "cloud.yaml"
+    config.write_text(f"store: {{folder: '{folder}', retention: {{max_bytes: 0, keep_audits_days: 0}}}}")
+    assert "0 cases" in said("prune", "-c", config, "--max-bytes", 10**9, "--max-age-days", 1)
+    assert "3 cases" in said("prune", "-c", config)
+
+
+@pytest.mark.parametrize("form", ["coco", "yolo"])
+def test_what_was_exported_is_imported_into_a_store_that_is_made_for_it(
+    folder: Path, tmp_path: Path, form: str
+) -> None:
+    said("export", "-s", folder, "--to", tmp_path / "set", "--format", form)
+    words = ("import", "--from", tmp_path / "set", "-s", tmp_path / "new", "--format", form, "--tag", "wet")
+    assert "2 pictures with 4 boxes, 2 of them new" in said(*words)
+    assert "0 of them new" in said(*words)
+    assert "wet: 2" in said("count", "-s", tmp_path / "new")
+
+
+def test_an_import_names_the_pictures_that_it_refused_and_keeps_the_others(
+    folder: Path, tmp_path: Path
+) -> None:
+    said("export", "-s", folder, "--to", tmp_path / "set")
+    spoiled = tmp_path / "set" / "images" / f"{CASES[0].id[:24]}.jpg"
+    spoiled.write_bytes(spoiled.read_bytes()[:200])
+    error = refusal("import", "--from", tmp_path / "set", "-s", tmp_path / "new")
+    assert isinstance(error, Malformed) and spoiled.name in str(error)
+    assert "1 of 1 cases" in said("list", "-s", tmp_path / "new")

@@ -12,6 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from cloud.bootstrap import build, open_models
+from cloud.cases.near import NearRule
+from cloud.cases.retention import Retention
 from cloud.config import CloudConfig, load_config
 from fovea.cli.config import app
 from fovea.core.errors import Incompatible, Malformed, NotFound, StoreCorrupt
@@ -19,6 +21,7 @@ from fovea.core.merging import MergeSettings
 from fovea.core.yolo import Layout
 from fovea.runtime.config_file import parse_config
 from fovea.runtime.ensemble import EnsembleDetector
+from fovea.runtime.images import ImageLimits
 from fovea.runtime.manifest import View
 from fovea.runtime.onnx_detector import OnnxDetector
 from tests.builders import scene, tiny_bundle
@@ -200,6 +203,33 @@ def test_the_parts_of_a_cloud_answer_take_cases_and_tell_their_counts(
     assert parts.answerer is not None and parts.case_desk is not None
     with parts.beside:
         facts = parts.facts()
-        assert (facts["cases_new"], facts["cases_waiting"], facts["trouble"]) == (0, 0, None)
+        assert (facts["cases_new"], facts["cases_waiting"], parts.trouble()) == (0, 0, None)
     parts.detector.close()
     assert (tmp_path / "kept" / "cases.sqlite").is_file()
+
+
+def test_how_cases_are_kept_and_how_long_follows_the_file() -> None:
+    usual = CloudConfig().store
+    assert usual.rules(ImageLimits()).near == NearRule()
+    assert usual.retention.retention().is_limited
+    config = parsed(
+        "store: {near_duplicates: null, time_zone: Europe/Berlin, "
+        "retention: {max_bytes: null, max_age_days: null, keep_audits_days: 7}}"
+    ).store
+    rules = config.rules(ImageLimits(max_pixels=5))
+    assert (rules.near, str(rules.time_zone), rules.limits.max_pixels) == (None, "Europe/Berlin", 5)
+    assert config.retention.retention() == Retention(None, None, 7)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("store: {time_zone: Moon/Tycho}", "name of a time zone"),
+        ("store: {time_zone: ../../etc/passwd}", "name of a time zone"),
+        ("store: {retention: {max_bytes: -1}}", "max_bytes"),
+        ("store: {near_duplicates: {max_bits: 64}}", "max_bits"),
+    ],
+)
+def test_what_makes_no_sense_about_keeping_is_refused(text: str, told: str) -> None:
+    with pytest.raises(Malformed, match=told):
+        parsed(text)

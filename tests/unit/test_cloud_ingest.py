@@ -357,6 +357,7 @@ def test_the_metrics_count_every_fate_by_its_way() -> None:
     assert metrics.totals() == {
         "cases_new": 2,
         "cases_known": 1,
+        "cases_near": 0,
         "cases_unnamed": 0,
         "cases_refused": 0,
         "cases_failed": 0,
