@@ -24,6 +24,10 @@ VENDOR_EFFECTS = {
     "cv2": {"environment", "thread"},
     # Its own loggers keep quiet below a warning.
     "sqlalchemy": {"logging"},
+    # Asks once whether there is IPv6, and wants its own warnings to be seen.
+    "urllib3": {"socket", "warnings"},
+    # Its own logger keeps quiet below a warning; it loads the clients of key vaults where they are installed.
+    "securesystemslib.signer": {"logging", "warnings"},
 }
 
 MISBEHAVING = {
