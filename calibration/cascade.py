@@ -85,14 +85,16 @@ class CascadeTable:
     def mixed(self, asked: Flags) -> MatchTable:
         """The matches of one mixture, `asked` bool[F], with whole clips as groups: small enough for thousands of
         resamples of the clips."""
-        frames = len(self)
-        clip_of_row = np.full(2 * frames, -1, np.int32)
+        clip_of_row = np.full(2 * len(self), -1, np.int32)
         clip_of_row[np.where(asked, self.merged_rows, self.weak_rows)] = self.clip_of
-        counts = np.bincount(self.clip_of, minlength=len(self.clips)).astype(np.int64)
-        matches = {
-            key: _of_groups(each, clip_of_row, len(counts)) for key, each in self.table.matches.items()
-        }
-        return MatchTable(self.clips, counts, self.table.class_ids, matches)
+        return regrouped(self.table, clip_of_row, self.clips)
+
+
+def regrouped(table: MatchTable, group_of: NDArray[np.int32], groups: tuple[str, ...]) -> MatchTable:
+    """The same matches in other groups: `group_of` i32[G] is the new group of each old one, -1: it is left out."""
+    counts = np.bincount(group_of[group_of >= 0], minlength=len(groups)).astype(np.int64)
+    matches = {key: _of_groups(each, group_of, len(groups)) for key, each in table.matches.items()}
+    return MatchTable(groups, counts, table.class_ids, matches)
 
 
 def _of_groups(matches: ClassMatches, group_of: NDArray[np.int32], groups: int) -> ClassMatches:

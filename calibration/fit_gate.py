@@ -310,7 +310,8 @@ def _grown(x: FloatArray, pull: Floats, weights: Floats, settings: GateFitSettin
 
 def _as_arrays(trees: Sequence[Any], slopes: FloatArray, bias: float, settings: GateFitSettings) -> Trees:
     nodes = max((tree.tree_.node_count for tree in trees), default=1)
-    shape = (len(trees), nodes)
+    # Without trees there is one that is a leaf of value 0: an empty table would lose its shape in JSON.
+    shape = (max(len(trees), 1), nodes)
     feature, left, right = np.full(shape, -1, np.int32), np.zeros(shape, np.int32), np.zeros(shape, np.int32)
     threshold, value = np.zeros(shape, np.float32), np.zeros(shape, np.float32)
     for row, tree in enumerate(trees):

@@ -10,7 +10,6 @@ from datetime import datetime
 from functools import partial
 from typing import Protocol
 
-from edge_agent.ab_test import AbTest
 from edge_agent.case_keeping import SAMPLE, CaseDraft, CaseKeeping
 from edge_agent.escalation import Ended, Errand, Escalation
 from edge_agent.foresight import Foresight
@@ -20,6 +19,7 @@ from edge_agent.idling import Idling
 from edge_agent.inbox import Inbox, Work
 from edge_agent.observing import AnswerSeen, ErrandEnding, FrameSeen, Observer
 from edge_agent.outage import OutageTeller
+from edge_agent.policy_arms import AbTest
 from edge_agent.prospects import Prospects, ProspectSettings
 from edge_agent.publish.label_names import LabelNames
 from edge_agent.publish.publishing import Feature, Publisher, Setting

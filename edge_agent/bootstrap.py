@@ -208,7 +208,7 @@ def _mqtt(config: AgentConfig, mqtt: MqttConfig, names: LabelNames, labels: Sequ
         for camera in config.cameras
     ]
     return MqttPublisher(
-        settings.mqtt_settings(mqtt),
+        mqtt.settings(),
         config.device,
         [camera.name for camera in config.cameras],
         names,

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Discriminator, Field, SecretStr, Tag, model_validator
+from pydantic import Discriminator, Field, Tag, model_validator
 
 from edge_agent.camera_config import CameraConfig, Name, QoeWeightsConfig, Share
 from fovea.core.detections import TOLD_FROM
+from fovea.mqtt.config import BrokerConfig
 from fovea.process.config_parts import (
     Address,
     BundleName,
@@ -120,47 +121,11 @@ class BestWithin(Part):
     """so long after its capture; then its own answer is published, and the better one when it comes"""
 
 
-class MqttConfig(Part):
+class MqttConfig(BrokerConfig):
     """The broker. With `tls: {}` its certificate is checked against the authorities of the system."""
 
-    class Tls(Part):
-        """Certificates towards the broker."""
-
-        ca: FilePath | None = None
-        """the PEM file of the authority that signs the broker; those of the system when it is left out"""
-        cert: FilePath | None = None
-        """the PEM file of this device's certificate, where the broker wants one"""
-        key: FilePath | None = None
-        """the PEM file of its private key"""
-
-    host: Annotated[str, Field(min_length=1)] = "127.0.0.1"
-    """its name or address"""
-    port: Annotated[int, Field(ge=1, le=65535)] = 1883
-    """its port"""
-    username: str | None = None
-    """how this device logs in"""
-    password: SecretStr | None = None
-    """its password; better in a file of its own, see password_file"""
-    password_file: FilePath | None = None
-    """a file whose first line is the password"""
-    tls: Tls | None = None
-    """certificates; plain text when it is left out"""
     home_assistant: bool = False
     """announce cameras and counts to Home Assistant"""
-    max_events: Annotated[int, Field(ge=1, le=100_000)] = 1000
-    """events that wait while the broker is away; the oldest are dropped"""
-    max_results: Annotated[int, Field(ge=1, le=100_000)] = 200
-    """results that wait while the broker is away; the oldest are dropped"""
-
-    @model_validator(mode="after")
-    def _agrees(self) -> MqttConfig:
-        if self.password is not None and self.password_file is not None:
-            raise ValueError("expected password or password_file, got both")
-        if self.username is None and (self.password is not None or self.password_file is not None):
-            raise ValueError("expected a username with the password")
-        if self.tls is not None and (self.tls.cert is None) != (self.tls.key is None):
-            raise ValueError("expected both tls.cert and tls.key, or none of them")
-        return self
 
 
 class WebhookConfig(Part):
@@ -277,10 +242,7 @@ class AgentConfig(Part):
         if edge is not None and edge.tls is not None:
             edge = edge.model_copy(update={"tls": edge.tls.resolved(folder)})
         if mqtt is not None:
-            tls = mqtt.tls and MqttConfig.Tls(
-                ca=file(mqtt.tls.ca), cert=file(mqtt.tls.cert), key=file(mqtt.tls.key)
-            )
-            mqtt = mqtt.model_copy(update={"tls": tls, "password_file": file(mqtt.password_file)})
+            mqtt = mqtt.resolved(folder)
         if webhook is not None:
             webhook = webhook.model_copy(update={"token_file": file(webhook.token_file)})
         if spool is not None:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from edge_agent import settings_from_config as settings
-from edge_agent.ab_test import AbTest, ArmParts
 from edge_agent.agent import AgentSettings
 from edge_agent.config import AgentConfig
 from edge_agent.frame_walk import Judging
+from edge_agent.policy_arms import AbTest, ArmParts
 from edge_agent.purse import purse_for
 from fovea.core.ab import AbPlan, AbUnit, Arm
 from fovea.core.budget import Budget

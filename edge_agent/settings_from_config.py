@@ -13,12 +13,10 @@ from edge_agent.capture.camera_state import CameraSettings
 from edge_agent.capture.mask import Polygon
 from edge_agent.capture.motion import MotionSettings
 from edge_agent.capture.source import Decoding, SourceSpec, Stream
-from edge_agent.config import AgentConfig, BestWithin, EdgeLinkConfig, GateConfig, MqttConfig, WebhookConfig
+from edge_agent.config import AgentConfig, BestWithin, EdgeLinkConfig, GateConfig, WebhookConfig
 from edge_agent.idle import IdleSettings, IdleStep
-from edge_agent.publish.mqtt_settings import MqttSettings, MqttTls
 from edge_agent.publish.webhook import WebhookSettings
 from edge_agent.publish.zones import ObjectFilter, ObjectSettings, Zone
-from edge_agent.secret_file import read_secret
 from edge_agent.tier_choice import QoeSettings
 from edge_agent.track.tracker_settings import TrackerSettings
 from fovea.core.deciding import DecideSettings
@@ -30,6 +28,7 @@ from fovea.core.routing import Route
 from fovea.link.encoding import PixelEncoding
 from fovea.link.upstream import UpstreamSettings
 from fovea.process.config_parts import read_pems
+from fovea.process.secret_file import read_secret
 
 _FRAMES_TO_LOSE = 5
 """A track outlasts so many frames of a slow camera."""
@@ -161,22 +160,6 @@ def upstream_settings(config: EdgeLinkConfig) -> UpstreamSettings:
     )
 
 
-def mqtt_settings(config: MqttConfig) -> MqttSettings:
-    """Raises NotFound and Malformed for a password file."""
-    tls = None
-    if config.tls is not None:
-        tls = MqttTls(_path(config.tls.ca), _path(config.tls.cert), _path(config.tls.key))
-    return MqttSettings(
-        host=config.host,
-        port=config.port,
-        username=config.username,
-        password=_password("mqtt.password_file", config.password, config.password_file),
-        tls=tls,
-        max_events=config.max_events,
-        max_results=config.max_results,
-    )
-
-
 def webhook_settings(config: WebhookConfig) -> WebhookSettings:
     """Raises NotFound and Malformed for a token file, Malformed for the address."""
     return WebhookSettings(
@@ -204,7 +187,3 @@ def _corners(corners: list[list[float]]) -> tuple[tuple[float, float], ...]:
 
 def _labels(names: list[str] | None) -> frozenset[str] | None:
     return None if names is None else frozenset(names)
-
-
-def _path(path: str | None) -> Path | None:
-    return None if path is None else Path(path)

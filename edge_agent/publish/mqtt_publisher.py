@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections import Counter
@@ -19,9 +18,6 @@ from edge_agent.publish.messages import (
     state_message,
     status_message,
 )
-from edge_agent.publish.mqtt_link import MqttLink
-from edge_agent.publish.mqtt_settings import MqttSettings
-from edge_agent.publish.outbox import Lane, Message
 from edge_agent.publish.publishing import (
     CameraCondition,
     CameraStatus,
@@ -31,10 +27,14 @@ from edge_agent.publish.publishing import (
     OnCommand,
     Setting,
 )
-from edge_agent.publish.topics import Topics, topic_part
+from edge_agent.publish.topics import Topics
 from edge_agent.track.tracking import Tracking
 from fovea.core.errors import Malformed
 from fovea.core.result import FrameResult
+from fovea.mqtt.link import MqttLink
+from fovea.mqtt.names import client_id_of, topic_part
+from fovea.mqtt.outbox import Lane, Message
+from fovea.mqtt.settings import MqttSettings
 
 log = logging.getLogger(__name__)
 
@@ -189,8 +189,3 @@ class MqttPublisher:
                 self._put_latest(topic, b"")
             elif "/counts/" in topic:
                 self._put_counts({topic: 0})
-
-
-def client_id_of(device: str) -> str:
-    """23 letters and digits, which every broker has to take; the same for the same device."""
-    return f"fovea{hashlib.sha256(device.encode('utf-8', 'surrogatepass')).hexdigest()[:18]}"

@@ -1,34 +1,12 @@
-"""The MQTT topics of one agent, and how any name becomes a safe part of a topic."""
+"""The MQTT topics of one agent."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass, field
 from typing import NamedTuple
-from urllib.parse import quote
 
 from edge_agent.publish.publishing import Feature
-from fovea.core.errors import Malformed
-
-ROOT = "fovea"
-_LONGEST_PART = 80
-_KEPT_OF_LONG = 40
-
-
-def topic_part(name: str) -> str:
-    """One level of a topic for a name; different names give different parts, whatever they hold.
-
-    Letters, digits, `_`, `.` and `-` stay. Every other byte of the name's UTF-8 becomes %XX, as in a URL. What is
-    then longer than 80 characters is cut to 40 and gets `~` and 32 hex digits of the name's SHA-256; no other part
-    holds a `~`. Raises Malformed for an empty name.
-    """
-    if not name:
-        raise Malformed("topic name: expected at least one character, got none")
-    raw = name.encode("utf-8", "surrogatepass")
-    escaped = quote(raw, safe="").replace("~", "%7E")
-    if len(escaped) <= _LONGEST_PART:
-        return escaped
-    return f"{escaped[:_KEPT_OF_LONG]}~{hashlib.sha256(raw).hexdigest()[:32]}"
+from fovea.mqtt.names import device_prefix, topic_part
 
 
 class CommandTopic(NamedTuple):
@@ -46,7 +24,7 @@ class Topics:
     prefix: str = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prefix", f"{ROOT}/{topic_part(self.device)}")
+        object.__setattr__(self, "prefix", device_prefix(self.device))
 
     @property
     def available(self) -> str:

@@ -24,7 +24,7 @@ from fovea.bench.gate_fit import (
 from fovea.bench.gate_plots import curves_png, reliability_png
 from fovea.bench.scores import FittedScores
 from fovea.core.learned_gate import gate_to_json
-from fovea.runtime.bundle import Bundle
+from fovea.runtime.bundle import GATE, POLICIES, Bundle
 from fovea.runtime.manifest import ParentRef
 
 
@@ -46,6 +46,9 @@ class CalibratedPair:
 
     @property
     def _form(self) -> str:
+        """What was taken, where forms were tried at all."""
+        if not self.fitted.trials:
+            return "prior"
         return str(max(self.fitted.trials, key=lambda trial: trial.mean).form)
 
     @property
@@ -55,8 +58,13 @@ class CalibratedPair:
             for trial in self.fitted.trials
         )
         price = self.fitted.gate.price
+        tried = (
+            f"Gain share at 10, 20 and 30 % on clips left out: {trials}. Taken: {self._form}."
+            if trials
+            else "Few frames: no form was tried, the gate hardly leaves its prior."
+        )
         text = (
-            f"Gain share at 10, 20 and 30 % on clips left out: {trials}. Taken: {self._form}.",
+            tried,
             f"Price to begin with: {price.gain_per_byte:.3g} of AP a byte; a question has {price.ask_bytes:,.0f}.",
             "The curves and figures are of the validation clips, on which only the price was found; the benchmark "
             "`fovea bench gate` has those of the test clips.",
@@ -115,13 +123,18 @@ def with_gate(bundle: Bundle, pair: CalibratedPair, version: str = "") -> Bundle
 
 
 def with_scores(bundle: Bundle, fitted: FittedScores, version: str = "") -> Bundle:
-    """The bundle with this score calibration, and without a gate: one fitted for other scores is wrong now."""
+    """The bundle with this score calibration, and without gate and policies: those fitted for other scores are
+    wrong now."""
     changed = bundle.with_calibration(fitted.calibration, **_fields(bundle, fitted.figures, version))
-    return changed.with_parts({"gate.json": None})
+    return changed.with_parts({GATE: None, POLICIES: None})
+
+
+def new_version(bundle: Bundle, version: str) -> dict[str, Any]:
+    """Manifest fields of a bundle that comes from this one; none where the version stays."""
+    if not version or version == bundle.manifest.version:
+        return {}
+    return {"version": version, "parent": ParentRef.of(bundle.ref)}
 
 
 def _fields(bundle: Bundle, report: Mapping[str, float | str], version: str) -> dict[str, Any]:
-    fields: dict[str, Any] = {"report": {**bundle.manifest.report, **report}}
-    if version and version != bundle.manifest.version:
-        fields |= {"version": version, "parent": ParentRef.of(bundle.ref)}
-    return fields
+    return {"report": {**bundle.manifest.report, **report}, **new_version(bundle, version)}

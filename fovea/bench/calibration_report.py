@@ -15,19 +15,31 @@ body { margin: 0; background: #f6f7f9; color: #1c2330; font: 16px/1.5 system-ui,
 main { max-width: 1100px; margin: 0 auto; padding: 32px 24px; }
 section { background: #fff; border: 1px solid #e1e5ec; border-radius: 12px; padding: 20px 24px; margin-bottom: 20px; }
 h1 { margin: 0 0 16px; } h2 { margin: 0 0 10px; font-size: 20px; } p { margin: 0 0 10px; max-width: 92ch; }
-img { max-width: 100%; width: 480px; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+.pictures { display: flex; flex-wrap: wrap; gap: 8px 16px; } img { max-width: 100%; width: 500px; }
+table.plain { margin: 4px 0 16px; } table.plain td + td, table.plain th + th { text-align: right; }
+th { color: #5b6577; font-weight: 600; } summary { cursor: pointer; color: #5b6577; margin-top: 8px; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 td, th { padding: 3px 14px 3px 0; text-align: left; border-top: 1px solid #eef1f5; font-size: 14px; }
 """
 
 
 @dataclass(frozen=True, slots=True)
+class ReportTable:
+    """A small table; the first column is text, the others are shown as numbers are."""
+
+    headings: tuple[str, ...]
+    rows: Sequence[tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True)
 class ReportPart:
-    """One section: what was done in a few sentences, figures by name, and PNG pictures by caption."""
+    """One section: what was done in a few sentences, tables, figures by name, and PNG pictures by caption."""
 
     title: str
     text: Sequence[str] = ()
     figures: Mapping[str, float] = field(default_factory=dict)
     pictures: Mapping[str, bytes] = field(default_factory=dict)
+    tables: Sequence[ReportTable] = ()
 
 
 def report_html(title: str, parts: Sequence[ReportPart]) -> str:
@@ -55,5 +67,17 @@ def _section(part: ReportPart) -> str:
     rows = "".join(
         f"<tr><td>{html.escape(name)}</td><td>{value:.4g}</td></tr>" for name, value in part.figures.items()
     )
-    table = f"<details><summary>figures</summary><table>{rows}</table></details>" if rows else ""
-    return f"<section><h2>{html.escape(part.title)}</h2>{text}{pictures}{table}</section>"
+    figures = f"<details><summary>all figures</summary><table>{rows}</table></details>" if rows else ""
+    tables = "".join(_table(table) for table in part.tables)
+    return (
+        f"<section><h2>{html.escape(part.title)}</h2>{text}{tables}"
+        f'<div class="pictures">{pictures}</div>{figures}</section>'
+    )
+
+
+def _table(table: ReportTable) -> str:
+    head = "".join(f"<th>{html.escape(each)}</th>" for each in table.headings)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{html.escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows
+    )
+    return f'<table class="plain"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'

@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import multiprocessing
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,16 +103,26 @@ class RecordedFrame:
     cloud: Detections
     jpeg_bytes: int
 
-    @property
-    def labels(self) -> LabelSet:
+    def labels_of(self, tier: Tier) -> LabelSet:
+        """What the model of a tier knows."""
         return _STREET_LABELS
 
     def merged(self, *tiers: Tier) -> Detections:
         """What these tiers say together."""
         own = {Tier.AGENT: self.camera, Tier.EDGE: self.edge, Tier.CLOUD: self.cloud}
         return merge_answers(
-            [TierAnswer(tier, own[tier], self.labels) for tier in tiers], own[max(tiers)].model
+            [TierAnswer(tier, own[tier], self.labels_of(tier)) for tier in tiers], own[max(tiers)].model
         )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RecordedPhotograph(RecordedFrame):
+    """A frame of which the models need not know the street's classes; `known` is what each tier's model knows."""
+
+    known: Mapping[Tier, LabelSet]
+
+    def labels_of(self, tier: Tier) -> LabelSet:
+        return self.known[tier]
 
 
 _STREET_LABELS = LabelSet.from_names(["person", "bicycle", "car", "bus", "truck"])
@@ -129,11 +139,15 @@ def record_clips(
     folder.mkdir(parents=True, exist_ok=True)
     models = "-".join(_fingerprint(path) for path in (trio.camera, trio.edge, trio.cloud))
     jobs = [(span, trio, folder / f"{_name(span, models)}.pickle") for span in spans]
+    missing = [job for job in jobs if not job[2].exists()]
+    progress(len(jobs) - len(missing), len(jobs))
+    if missing:
+        with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
+            for done, _ in enumerate(pool.map(_record, missing), start=1):
+                progress(len(jobs) - len(missing) + done, len(jobs))
     frames: list[RecordedFrame] = []
-    with ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool:
-        for done, path in enumerate(pool.map(_record, jobs), start=1):
-            frames += pickle.loads(path.read_bytes())
-            progress(done, len(jobs))
+    for _, _, path in jobs:
+        frames += pickle.loads(path.read_bytes())
     return frames
 
 
@@ -149,15 +163,13 @@ def _fingerprint(path: Path) -> str:
     return hashlib.sha256(deciding).hexdigest()[:6]
 
 
-def _record(job: tuple[ClipSpan, Trio, Path]) -> Path:
+def _record(job: tuple[ClipSpan, Trio, Path]) -> None:
     span, trio, path = job
-    if not path.exists():
-        cv2.setNumThreads(1)
-        frames = _walk(span, *(_Eye.open(each) for each in (trio.camera, trio.edge, trio.cloud)))
-        partial = path.with_suffix(".part")
-        partial.write_bytes(pickle.dumps(frames))
-        partial.replace(path)
-    return path
+    cv2.setNumThreads(1)
+    frames = _walk(span, *(_Eye.open(each) for each in (trio.camera, trio.edge, trio.cloud)))
+    partial = path.with_suffix(".part")
+    partial.write_bytes(pickle.dumps(frames))
+    partial.replace(path)
 
 
 def _walk(span: ClipSpan, camera: _Eye, edge: _Eye, cloud: _Eye) -> list[RecordedFrame]:

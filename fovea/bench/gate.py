@@ -11,12 +11,11 @@ of the photographs is mostly a prior: see `fit_few`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
-from calibration.fit_gate import GateFitSettings, fit_gate
 from calibration.gain_share import Verdict
 from calibration.gate_rules import OTHERS, LinearRule
 from fovea.bench.cascade_recording import Trio
@@ -29,18 +28,15 @@ from fovea.bench.gate_fit import (
     GateSample,
     Step,
     fit_and_price,
-    priced,
+    fit_few,
     recorded,
     samples_of,
 )
 from fovea.bench.gate_plots import curves_png
-from fovea.bench.gate_set import AskSet, class_weights
+from fovea.bench.gate_set import AskSet
 from fovea.bench.result import BenchResult, Setting
-from fovea.core.learned_gate import LearnedGate, gate_from_json
+from fovea.core.learned_gate import gate_from_json
 from fovea.runtime.bundle import Bundle
-
-FEW = GateFitSettings(trees=0, ridge=1e4)
-"""For a hundred frames: no trees, and a line that hardly leaves the prior."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,13 +109,6 @@ def _photographs(data: Path, resamples: int) -> dict[str, GateEvidence]:
         gate = fit_few(fit)
         found[name] = evidence(name, test, fit, gate, LinearRule.fit(samples_of(fit)), resamples)
     return found
-
-
-def fit_few(fit: AskSet) -> LearnedGate:
-    """A gate for few frames: the prior's two features, weighed by how far they go with the reward."""
-    weights = class_weights(fit.frames)
-    fit = fit.weighed(weights)
-    return priced(replace(fit_gate(samples_of(fit), FEW), class_weights=weights), fit)
 
 
 def _add(

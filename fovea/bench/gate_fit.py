@@ -22,6 +22,11 @@ FIRST_UNTRAINED_CLIP = 5000
 START_SHARE = 0.25
 """A gate starts with the price at which this share of validation frames is asked."""
 
+MANY_FRAMES = 150
+"""From so many frames on a gate is fitted freely."""
+FEW = GateFitSettings(trees=0, ridge=1e4)
+"""For a hundred frames: no trees, and a line that hardly leaves the prior."""
+
 Step = Callable[[str, int, int], None]
 """What is being recorded, how many clips are done, of how many."""
 
@@ -83,10 +88,13 @@ def samples_of(asks: AskSet) -> GateSamples:
 
 
 def fit_and_price(fit: AskSet, val: AskSet, settings: GateFitSettings = GateFitSettings()) -> FittedGate:
-    """Tries the forms on clips left out, fits the better one on all of `fit` and finds the price on `val`.
+    """Tries the forms on clips left out, fits the better one on all of `fit` and finds the price on `val`. Of fewer
+    than MANY_FRAMES frames nothing is tried, and the gate hardly leaves its prior.
 
     Raises Malformed when there are too few frames, or none or all gain from asking.
     """
+    if len(fit) < MANY_FRAMES:
+        return FittedGate(fit_few(fit, val), LinearRule.fit(samples_of(fit)), ())
     weights = class_weights(fit.frames)
     fit, val = fit.weighed(weights), val.weighed(weights)
     samples = samples_of(fit)
@@ -101,3 +109,12 @@ def priced(gate: LearnedGate, val: AskSet) -> LearnedGate:
     opinions = opinions_of(gate, [frame.features for frame in val.frames])
     usual = float(np.mean(val.jpeg_bytes))
     return replace(gate, price=StartPrice(start_price(opinions, val.jpeg_bytes, START_SHARE), usual))
+
+
+def fit_few(fit: AskSet, val: AskSet | None = None) -> LearnedGate:
+    """A gate for few frames: the prior's two features, weighed by how far they go with the reward. Its price is found
+    on `val`, where there is one."""
+    weights = class_weights(fit.frames)
+    fit = fit.weighed(weights)
+    gate = replace(fit_gate(samples_of(fit), FEW), class_weights=weights)
+    return priced(gate, fit if val is None else val.weighed(weights))

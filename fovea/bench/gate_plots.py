@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from calibration.gate_rules import ORACLE, OURS
 from calibration.reliability import Reliability
@@ -42,6 +44,45 @@ def reliability_png(before: Reliability, after: Reliability) -> bytes:
     axes.set_ylabel("share of boxes that are right (IoU 0.5)")
     axes.legend(frameon=False)
     return _png(figure)
+
+
+def front_png(
+    points: Sequence[tuple[float, float]],
+    front: Sequence[tuple[float, float]],
+    named: Mapping[str, tuple[float, float]],
+    cost: str,
+) -> bytes:
+    """(cost, AP) of all points, of those worth having, and of the named ones among these. The line is the best AP
+    that can be had for that cost or less."""
+    figure, axes = _figure()
+    axes.scatter(*_columns(points), s=8, color="#b8c2ce", linewidths=0, label="measured")
+    axes.scatter(*_columns(front), s=12, color=_OURS, alpha=0.55, linewidths=0, label="worth having")
+    best = sorted(points)
+    reached = np.maximum.accumulate([ap for _, ap in best])
+    axes.step([cost for cost, _ in best], reached, where="post", color=_OURS, linewidth=1.4)
+    widest = max((cost for cost, _ in points), default=1.0)
+    for name, at in named.items():
+        is_far_right = at[0] > 0.8 * widest
+        axes.scatter([at[0]], [at[1]], s=48, color=_STRONG, zorder=3)
+        axes.annotate(
+            name,
+            at,
+            xytext=(-2 if is_far_right else 6, -16),
+            textcoords="offset points",
+            ha="right" if is_far_right else "left",
+            fontsize=9,
+            color=_STRONG,
+            weight="bold",
+        )
+    axes.set_xlim(left=0)
+    axes.set_xlabel(cost)
+    axes.set_ylabel("AP50-95")
+    axes.legend(frameon=False, fontsize=8, loc="lower right")
+    return _png(figure)
+
+
+def _columns(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    return [cost for cost, _ in points], [ap for _, ap in points]
 
 
 def _plot(curves: GateCurves, lines: Mapping[str, Any], title: str, strong: float | None = None) -> bytes:

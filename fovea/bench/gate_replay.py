@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from calibration.cascade import Flags, Floats
-from edge_agent.purse import Purse
-from fovea.bench.gate_set import AskFrame
+from edge_agent.purse import Purse, worth_of
 from fovea.core.budget import Budget
 from fovea.core.gate import Opinion
 from fovea.core.price import AskPrice, PriceSettings
@@ -35,8 +35,25 @@ class Offer:
     ask_bytes: float | None = None
 
 
-def replay(frames: Sequence[AskFrame], offer: Offer, share: float) -> Flags:
+class Timed(Protocol):
+    """What a replay needs of a frame; `fovea.bench.gate_set.AskFrame` is one."""
+
+    @property
+    def at_s(self) -> float: ...
+
+    @property
+    def jpeg_bytes(self) -> int: ...
+
+
+def replay(
+    frames: Sequence[Timed],
+    offer: Offer,
+    share: float,
+    ask_from: float = ASK_FROM,
+    wanted: Flags | None = None,
+) -> Flags:
     """bool[F]: which of the frames, in the order of time, are asked when the budget is this share (0..1) of them.
+    `wanted` bool[F]: those that something else, too, wants to be asked; all, when it is left out.
 
     The bucket begins as full as it is kept (half), as if it had been running.
     """
@@ -51,7 +68,8 @@ def replay(frames: Sequence[AskFrame], offer: Offer, share: float) -> Flags:
     asked = np.zeros(len(frames), bool)
     for row, (frame, opinion) in enumerate(zip(frames, offer.opinions, strict=True)):
         # The price follows every frame, wanted or not, as the agent has it.
-        if purse.allows(opinion, frame.at_s) and opinion.p_ask >= ASK_FROM:
+        is_wanted = opinion.p_ask >= ask_from and (wanted is None or bool(wanted[row]))
+        if purse.allows(opinion, frame.at_s) and is_wanted:
             purse.spend_ask(frame.at_s)
             purse.spend_bytes(frame.at_s, frame.jpeg_bytes)
             asked[row] = True
@@ -67,7 +85,9 @@ def ranked_offer(scores: Floats, on_val: Floats, share: float) -> Offer:
     return Offer(opinions, 1 / share)
 
 
-def start_price(opinions: Sequence[Opinion], jpeg_bytes: Floats, share: float) -> float:
+def start_price(
+    opinions: Sequence[Opinion], jpeg_bytes: Floats, share: float, ask_from: float = ASK_FROM
+) -> float:
     """Gain per byte above which this share (0..1) of validation frames would be asked."""
-    gains = np.array([each.expected_gain if each.p_ask >= ASK_FROM else 0.0 for each in opinions], np.float64)
+    gains = np.array([worth_of(each) if each.p_ask >= ask_from else 0.0 for each in opinions], np.float64)
     return max(float(np.quantile(gains / jpeg_bytes.mean(), 1 - share)), 1e-12)

@@ -49,12 +49,17 @@ def fit_bundle_scores(
         fitted_on, judged_on = _matched(detector, fit), _matched(detector, judge)
     finally:
         detector.close()
-    calibration = fit_scores_of(fitted_on)
+    return fit_matched_scores(bundle, fitted_on, judged_on)
+
+
+def fit_matched_scores(bundle: Bundle, fit: MatchTable, judge: MatchTable) -> FittedScores:
+    """The same of what the bundle's model saw, with raw scores, against the truth. Raises Malformed as above."""
+    calibration = fit_scores_of(fit)
     return FittedScores(
         calibration,
-        reliability(judged_on),
-        reliability(judged_on, bundle.calibration()),
-        reliability(judged_on, calibration),
+        reliability(judge),
+        reliability(judge, bundle.calibration()),
+        reliability(judge, calibration),
     )
 
 

@@ -151,13 +151,15 @@ def repeated(table: MatchTable, times: NDArray[np.int64]) -> MatchTable:
     return MatchTable(("all",), np.array([times.sum()]), table.class_ids, matches)
 
 
-def told_f1(table: MatchTable, weights: NDArray[np.float64]) -> NDArray[np.float64]:
-    """F1 f64[B] of the boxes with a score of TOLD_FROM or more, at IoU 0.5, over all classes together; 1 where there
-    is neither a box nor a true one. `weights` f64[G, B]: how often each group counts."""
+def told_f1(
+    table: MatchTable, weights: NDArray[np.float64], tell_from: float = TOLD_FROM
+) -> NDArray[np.float64]:
+    """F1 f64[B] of the boxes with a score of `tell_from` or more, at IoU 0.5, over all classes together; 1 where
+    there is neither a box nor a true one. `weights` f64[G, B]: how often each group counts."""
     found = told = true = np.zeros(weights.shape[1])
     for class_id in table.class_ids:
         matches = table.matches[class_id, BoxSize.ALL]
-        is_told = (matches.scores >= TOLD_FROM) & ~matches.ignored[_IOU_50]
+        is_told = (matches.scores >= tell_from) & ~matches.ignored[_IOU_50]
         is_found = is_told & matches.correct[_IOU_50]
         told = told + weights[matches.group[is_told]].sum(axis=0)
         found = found + weights[matches.group[is_found]].sum(axis=0)

@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from fovea.cli.calibrate_all import every, grid
 from fovea.core.errors import BrokenError, Malformed
 
 if TYPE_CHECKING:
@@ -28,6 +29,10 @@ app = typer.Typer(
     no_args_is_help=True,
     help="Compare and align models, and fit what a bundle carries.",
 )
+
+
+app.command("grid")(grid)
+app.command("all")(every)
 
 
 @app.callback()
@@ -160,39 +165,6 @@ def gate(
     parts = _gates(console, (bundle, edge, cloud), sample, folder, out, version)
     if report is not None:
         write_report(report, "Calibration of the gates", parts)
-
-
-@app.command("all")
-def every(
-    bundle: _Bundle,
-    out: _Out,
-    edge: _Edge = "zoo:street-edge",
-    cloud: _Cloud = "zoo:street-cloud",
-    folder: _Folder = Path("out/gate"),
-    fit_clips: _FitClips = 30,
-    val_clips: _ValClips = 10,
-    workers: _Workers = 1,
-    version: _Version = "",
-    report: _Report = None,
-) -> None:
-    """Fit the scores of the camera's bundle, then both gates, and write one report."""
-    from fovea.bench.calibrating import scores_part, with_scores
-    from fovea.bench.calibration_report import write_report
-    from fovea.process.config_parts import bundle_path
-    from fovea.runtime.bundle import Bundle
-
-    console = Console()
-    own = Bundle.open(bundle_path(bundle))
-    with Console(stderr=True).status("scores: looking at frames"):
-        fitted = _fitted_scores(own, None, None, max(fit_clips // 2, 5))
-    part = scores_part(own, fitted)
-    console.print(escape(part.text[0]), highlight=False)
-    out.mkdir(parents=True, exist_ok=True)
-    calibrated = with_scores(own, fitted, version).write(out)
-    sample = (fit_clips, val_clips, workers)
-    parts = _gates(console, (str(calibrated), edge, cloud), sample, folder, out, version)
-    write_report(report or out / "calibration.html", f"Calibration of {own.ref.name}", [part, *parts])
-    console.print(f"report in {report or out / 'calibration.html'}", highlight=False)
 
 
 def _fitted_scores(own: Bundle, images: Path | None, labels: Path | None, clips: int) -> FittedScores:

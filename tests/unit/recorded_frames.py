@@ -41,7 +41,7 @@ def frame(clip: str, number: int) -> RecordedFrame:
         features=NOBODY,
         edge_features=NOBODY,
         camera=seen("camera", people[:1]),
-        edge=seen("edge", [[x + 12, 0, x + 62, 100]], 0.2),
+        edge=seen("edge", [[x + 10, 0, x + 60, 100]], 0.2),
         cloud=seen("cloud", people),
         jpeg_bytes=100,
     )

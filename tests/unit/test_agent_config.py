@@ -13,12 +13,16 @@ from edge_agent import settings_from_config as settings
 from edge_agent.camera_config import CameraConfig
 from edge_agent.capture.motion import MotionSettings
 from edge_agent.config import AgentConfig, BestWithin, GateConfig, load_config
+from edge_agent.idle import IdleSettings, IdleStep
+from edge_agent.tier_choice import QoeSettings
 from edge_agent.track.tracker_settings import TrackerSettings
 from fovea.cli.agent import app as agent_app
 from fovea.cli.config import app
 from fovea.core.errors import Malformed, NotFound
 from fovea.core.features import FeatureSettings
 from fovea.core.gate import RuleGateSettings
+from fovea.core.qoe import Priorities, QoeWeights
+from fovea.core.routing import Route
 from fovea.link.encoding import PixelEncoding
 from fovea.runtime.config_file import parse_config
 
@@ -44,8 +48,8 @@ spool: {max_bytes: 1}
 TOLD = """\
 agent.yaml: 17 mistakes
   line 1, device: missing; expected the name of this device, in topics and cases
-  line 3, cameras.0.fpz: no such key; expected one of decoding, filters, fps, limit, loop, masks, motion, \
-name, open_timeout_s, password, password_file, read_timeout_s, realtime, start, stream, sub_url, url, \
+  line 3, cameras.0.fpz: no such key; expected one of decoding, filters, fps, idle, limit, loop, masks, motion, \
+name, open_timeout_s, password, password_file, qoe, read_timeout_s, realtime, start, stream, sub_url, url, \
 username, zones (meant fps?)
   line 3, cameras.0.url: expected no credentials in an address: they have fields of their own
   line 4, cameras.1.fps: Input should be greater than or equal to 0.01, got 0
@@ -57,7 +61,7 @@ http://, https://, v4l2://, file://, sim://, got 'ftp://camera'
   line 8, cameras.3.zones.0.corners: missing; expected at least 3 corners [x, y], each 0 to 1 of the picture
   line 9, edge.address: missing; expected host:port, or unix:PATH on the same machine
   line 9, edge.adress: no such key; expected one of address, encoding, fallbacks, jpeg_quality, \
-max_in_flight, timeout_ms, tls (meant address?)
+max_in_flight, tier, timeout_ms, tls (meant address?)
   line 9, edge.timeout_ms: Input should be greater than or equal to 10, got 5
   line 10, answer.first: Input should be 'first', got 'last'
   line 11, mqtt.port: Input should be greater than or equal to 1, got 0
@@ -144,7 +148,7 @@ def test_a_secret_never_shows() -> None:
     assert "hush" not in repr(made) and "hush" not in str(made)
     assert settings.source_spec(made.cameras[0]).password == "hush"
     assert made.mqtt is not None
-    assert settings.mqtt_settings(made.mqtt).password == "hush"
+    assert made.mqtt.settings().password == "hush"
 
 
 def test_the_shipped_configuration_says_the_usual_values() -> None:
@@ -220,6 +224,73 @@ def test_the_usual_values_are_those_of_the_parts() -> None:
     assert settings.motion_settings(camera()) == MotionSettings()
     made = settings.decide_settings(config())
     assert (made.ask_from, made.audit_share) == (gate.ask_from, 0.015)
+
+
+def test_the_usual_weights_are_those_of_the_product_and_those_of_a_camera_or_label_go_first() -> None:
+    usual = settings.qoe_settings(config(), own_quality=0.2)
+    assert usual == QoeSettings(own_quality=0.2)
+    own = {"latency": 0.1, "quality": 0.7, "memory": 0.1, "priority": 0.1, "half_ms": 100.0}
+    made = settings.qoe_settings(
+        config(
+            qoe={
+                "weights": {"latency": 0.25, "quality": 0.25, "memory": 0.25, "priority": 0.25},
+                "usual_priority": 0.1,
+                "labels": {"person": {"priority": 1.0}, "car": {"weights": own}},
+            },
+            cameras=[{"name": "front", "url": "a.mp4", "qoe": {"weights": own, "priority": 0.9}}],
+            answer={"best_within_ms": 250},
+        ),
+        own_quality=0.2,
+    )
+    assert made is not None
+    assert made.weights == QoeWeights(0.25, 0.25, 0.25, 0.25)
+    assert made.by_camera == {"front": QoeWeights(0.1, 0.7, 0.1, 0.1, 100.0)}
+    assert made.by_label == {2: QoeWeights(0.1, 0.7, 0.1, 0.1, 100.0)}
+    assert made.priorities == Priorities(0.1, {"front": 0.9}, {0: 1.0})
+    assert made.hold_s == 0.25
+    assert settings.qoe_settings(config(qoe={"enabled": False}), 0.2) is None
+
+
+def test_a_camera_that_asks_the_cloud_itself_says_so_in_its_decisions() -> None:
+    alone, edge, cloud = (
+        config(**({"edge": {"address": "box:1", "tier": tier}} if tier else {}))
+        for tier in ("", "edge", "cloud")
+    )
+    for made, route in ((alone, Route.EDGE), (edge, Route.EDGE), (cloud, Route.CLOUD)):
+        assert settings.decide_settings(made).route is settings.agent_settings(made).route is route
+
+
+def test_weights_that_do_not_add_up_are_told() -> None:
+    with pytest.raises(Malformed, match="add up to 1"):
+        parsed(f"{SMALL}}}\nqoe: {{weights: {{latency: 0.9}}}}")
+
+
+def test_a_camera_is_never_idle_unless_it_is_told_to_be() -> None:
+    assert settings.idle_settings(camera(), models=2) is None
+    made = settings.idle_settings(camera(idle={"after_s": 5, "least_fps": 2.0}), models=2)
+    assert made == IdleSettings((IdleStep(5.0, 0.5), IdleStep(60.0, 0.25, 1)), 2.0, 2)
+    alone = settings.idle_settings(camera(idle={}), models=1)
+    assert alone == IdleSettings((IdleStep(10.0, 0.5), IdleStep(60.0, 0.25)), 1.0, 1)
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("idle: {}, motion: {enabled: false}", "expected idle only with motion"),
+        ("idle: {}, realtime: false", "expected idle only with motion"),
+        ("idle: {}, fps: null", "expected idle only with motion"),
+        ("idle: {deep_after_s: 5}", "expected deep_after_s later"),
+        ("idle: {deep_fps_share: 0.9}", "expected deep_after_s later"),
+    ],
+)
+def test_a_camera_that_cannot_idle_as_it_is_told_says_why(more: str, told: str) -> None:
+    with pytest.raises(Malformed, match=told):
+        parsed(f"{SMALL}, {more}}}")
+
+
+def test_a_tracker_is_as_patient_as_the_idle_pace_needs() -> None:
+    idle = settings.tracker_settings(camera(fps=2.0, idle={"least_fps": 0.1}))
+    assert idle.lost_after_s == 10 and idle.coast_s == 4
 
 
 def test_without_motion_detection_every_frame_is_looked_at() -> None:

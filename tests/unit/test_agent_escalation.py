@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from edge_agent.case_keeping import CaseDraft, CaseKeeping
-from edge_agent.escalation import ENDINGS, Errand, Escalation, ending_of
+from edge_agent.escalation import ENDINGS, Ended, Errand, Escalation, ending_of
 from edge_agent.observing import ErrandEnding
 from fovea.core import errors
 from fovea.core.detections import Detections
@@ -34,13 +34,13 @@ class Office:
         self.clock, self.observer, self.shelf = FakeClock(), FakeObserver(), FakeShelf()
         self.link = FakeLink(say)
         self.keeping = CaseKeeping(self.shelf, jpeg_quality=90)
-        self.ended: list[tuple[Errand, DetectAnswer | None, int]] = []
+        self.ended: list[Ended] = []
         self.escalation = Escalation(
             self.link,
             self.keeping,
             max_in_flight,
             self.clock,
-            lambda *ended: self.ended.append(ended),
+            self.ended.append,
             self.observer,
         )
         self.keeping.start()
@@ -81,9 +81,11 @@ def test_an_answer_comes_back_with_its_errand_and_the_bytes_it_took() -> None:
         errand = office.errand()
         assert office.escalation.offer(errand)
         assert office.endings(1) == [ErrandEnding.ANSWERED]
-        [(back, answer, sent_bytes)] = office.ended
-        assert back is errand and answer is not None and answer.revision == 1
-        assert sent_bytes == office.observer.errands[0].sent_bytes == errand.frame.pixels.nbytes
+        [ended] = office.ended
+        assert ended.errand is errand and ended.answer is not None and ended.answer.revision == 1
+        assert ended.sent_bytes == office.observer.errands[0].sent_bytes == errand.frame.pixels.nbytes
+        assert ended.ending is ErrandEnding.ANSWERED and ended.ended_mono_s == office.clock.monotonic_s()
+        assert ended.encode_s == 0.0
 
 
 def test_offering_never_waits_and_more_than_the_cap_is_turned_away() -> None:
@@ -143,7 +145,7 @@ def test_every_error_of_the_link_is_an_ending_with_a_name(error: FoveaError, end
     with Office(say=lambda _: error) as office:
         assert office.escalation.offer(office.errand())
         assert office.endings(1) == [ending]
-        assert office.ended[0][1] is None
+        assert office.ended[0].answer is None and office.ended[0].ending is ending
 
 
 def test_no_error_of_the_tree_is_without_an_ending() -> None:

@@ -17,6 +17,7 @@ from edge_agent.capture.camera_state import CameraPhase, CameraState, DropCause
 from edge_agent.case_keeping import CaseKeeping
 from edge_agent.figures import AgentView, StatsFile
 from edge_agent.held_results import HeldResults
+from edge_agent.idle import Pace
 from edge_agent.inbox import Inbox
 from edge_agent.metrics import PrometheusMetrics
 from edge_agent.observing import AnswerSeen, ErrandEnding, ErrandSeen, FrameSeen, Observers
@@ -181,12 +182,15 @@ class Watched:
             FakePublisher(),
             self.clock,
             stuck_after_s=60.0,
+            resources=lambda: {"memory_used_share": 0.25, "temperature_c": 61.5},
+            forecasts=lambda: {"edge_ms": 42.0},
         )
+        self.idling: Any = None
         self._busy_s = 0.0
 
     @property
     def seats(self) -> Mapping[str, Any]:
-        return {"front": SimpleNamespace(switched_off_frames=4)}
+        return {"front": SimpleNamespace(switched_off_frames=4, idling=self.idling)}
 
     @property
     def failures_in_a_row(self) -> int:
@@ -249,6 +253,28 @@ def test_prometheus_also_tells_what_others_count() -> None:
     assert sample(metrics, "fovea_healthy") == 1
     assert sample(metrics, "fovea_link_up") == 0
     assert sample(metrics, "fovea_spool", what="waiting") == 3
+
+
+def test_what_the_machine_has_left_and_what_is_foretold_is_told_everywhere() -> None:
+    watched, metrics = busy(Watched(), 0.0), PrometheusMetrics(model_ref(), "cpu")
+    metrics.watch(watched.view.figures)
+    assert watched.view.health().facts["resources"] == {"memory_used_share": 0.25, "temperature_c": 61.5}
+    facts = watched.view.health_facts()
+    assert facts["resources"] == watched.view.figures().resources
+    assert facts["forecasts"] == watched.view.figures().forecasts == {"edge_ms": 42.0}
+    assert sample(metrics, "fovea_resources", what="temperature_c") == 61.5
+    assert sample(metrics, "fovea_forecasts", what="edge_ms") == 42.0
+
+
+def test_a_camera_that_idles_says_so() -> None:
+    watched, metrics = busy(Watched(), 0.0), PrometheusMetrics(model_ref(), "cpu")
+    metrics.watch(watched.view.figures)
+    assert watched.view.figures().cameras[0].wanted_fps is None
+    watched.idling = SimpleNamespace(pace=Pace(2, 1.25, 1))
+    camera = watched.view.figures().cameras[0]
+    assert (camera.idle_level, camera.wanted_fps) == (2, 1.25)
+    assert sample(metrics, "fovea_idle_level", camera="front") == 2
+    assert json.loads(json.dumps(watched.view.health_facts()))["cameras"]["front"]["idle_level"] == 2
 
 
 def test_counts_of_a_part_are_plain_numbers() -> None:

@@ -11,7 +11,7 @@ import pytest
 from edge_agent.agent import CLOUD_LOST, Agent, AgentParts, AgentSettings, Seat
 from edge_agent.case_keeping import SAMPLE, CaseKeeping
 from edge_agent.escalation import Escalation
-from edge_agent.frame_walk import EDGE_LOST, FrameWalk, Judging
+from edge_agent.frame_walk import EDGE_BUSY, EDGE_LOST, FrameWalk, Judging
 from edge_agent.inbox import Inbox
 from edge_agent.observing import ErrandEnding
 from edge_agent.outage import OutageTeller
@@ -22,7 +22,7 @@ from edge_agent.purse import RULES_PRICE, Purse
 from edge_agent.track.tracker import Tracker
 from fovea.core.budget import Budget
 from fovea.core.deciding import DecideSettings
-from fovea.core.errors import DetectorFailed, FoveaError, Overloaded
+from fovea.core.errors import DeadlineExceeded, DetectorFailed, FoveaError, Overloaded, Unavailable
 from fovea.core.price import AskPrice
 from fovea.core.routing import Reason, Route, Tier
 from protos.calls import DetectAnswer, DetectQuestion
@@ -307,6 +307,32 @@ def test_while_the_edge_is_lost_answers_say_so_and_cases_are_kept_for_later() ->
         assert [each.degraded for each in own] == [EDGE_LOST, EDGE_LOST, None]
         assert site.publisher.results[-1].revision == 1
         assert site.kept(3)[:2] == [(Reason.UNCERTAIN_BOXES, Reason.LINK_DOWN)] * 2
+
+
+def test_an_edge_that_is_full_is_busy_in_the_data_and_not_lost() -> None:
+    with Site() as site:
+        site.link.may_ask, site.link.is_busy = False, True
+        site.frame_and_turn()
+        [result] = site.publisher.results
+        assert result.degraded == EDGE_BUSY
+        assert site.kept(1) == [(Reason.UNCERTAIN_BOXES, Reason.UPPER_BUSY)]
+
+
+@pytest.mark.parametrize(
+    ("failure", "degraded"),
+    [
+        (Overloaded("full"), EDGE_BUSY),
+        (Unavailable("gone"), EDGE_LOST),
+        (DeadlineExceeded("late"), None),
+    ],
+)
+def test_a_held_answer_without_the_better_one_says_what_stood_in_the_way(
+    failure: FoveaError, degraded: str | None
+) -> None:
+    with Site(settings=HOLDING, say=lambda _: failure) as site:
+        site.frame_and_turn()
+        site.answers_come()
+        assert [each.degraded for each in site.publisher.results] == [degraded]
 
 
 def test_during_an_outage_only_as_many_cases_are_kept_as_questions_would_have_been_paid_for() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -27,9 +28,9 @@ def worth(gain: float) -> Opinion:
     return Opinion(0.9, gain, (Reason.EXPECTED_GAIN,))
 
 
-def half_full() -> Budget:
+def half_full(bytes_per_s: float = math.inf) -> Budget:
     """A budget whose bucket is where the price does not move it."""
-    budget = Budget(asks_per_s=1.0, burst_s=10.0)
+    budget = Budget(1.0, bytes_per_s, burst_s=10.0)
     for _ in range(5):
         budget.spend_ask(0.0)
     return budget
@@ -49,11 +50,18 @@ def test_a_gate_of_rules_is_paid_by_its_doubt() -> None:
 
 
 def test_questions_that_turn_out_heavier_have_to_be_worth_more() -> None:
-    purse = purse_for(GATE, half_full())
+    purse = purse_for(GATE, half_full(bytes_per_s=1e9))
     for _ in range(100):
         purse.spend_bytes(0.0, 100_000)
     assert not purse.allows(worth(0.09), 0.0)
     assert purse.allows(worth(0.101), 0.0)
+
+
+def test_where_nobody_counts_the_bytes_heavy_questions_are_worth_no_more_than_light_ones() -> None:
+    purse = purse_for(GATE, half_full())
+    for _ in range(100):
+        purse.spend_bytes(0.0, 1_500_000)
+    assert purse.allows(worth(0.051), 0.0)
 
 
 def test_a_price_for_each_question_does_not_care_for_bytes() -> None:

@@ -39,14 +39,14 @@ class Street:
         return frame(self.clock, self.sequence)
 
     def look(self, situation: Situation | None = CAN_ASK, draw: float = NEVER_AUDITED) -> Walked:
-        return self.walk.walk(self.next_frame(), draw, None if situation is None else lambda _: situation)
+        return self.walk.walk(self.next_frame(), draw, None if situation is None else lambda *_: situation)
 
 
 def test_a_frame_is_answered_by_the_camera_as_revision_0_with_reason_and_times() -> None:
     street = Street()
     seen = street.next_frame()
     street.clock.advance(0.03)
-    walked = street.walk.walk(seen, NEVER_AUDITED, lambda _: CAN_ASK)
+    walked = street.walk.walk(seen, NEVER_AUDITED, lambda *_: CAN_ASK)
     result = walked.result
     assert (result.frame_id, result.revision, result.answered_by) == (seen.id, 0, Tier.AGENT)
     assert (result.captured_at, result.captured_mono_s) == (seen.captured_at, seen.captured_mono_s)
@@ -136,7 +136,7 @@ def test_a_still_frame_of_another_size_is_looked_at() -> None:
     street.motion.is_moving = False
     other = street.next_frame()
     small = replace(other, pixels=other.pixels[:24, :32].copy())
-    assert street.walk.walk(small, NEVER_AUDITED, lambda _: CAN_ASK).result.decision.route is Route.EDGE
+    assert street.walk.walk(small, NEVER_AUDITED, lambda *_: CAN_ASK).result.decision.route is Route.EDGE
 
 
 def test_a_broken_look_is_passed_on_and_the_next_frame_goes_on() -> None:

@@ -218,3 +218,10 @@ def test_trees_say_what_walking_them_node_by_node_says(trees: int, nodes: int, d
                 node = int((left if goes_left else right)[tree, node])
             expected += float(value[tree, node])
         assert gate.apply(x) == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_gate_without_trees_comes_back_from_json() -> None:
+    gate = fit_gate(samples(), GateFitSettings(trees=0, ridge=1e4))
+    again = gate_from_json(json.loads(json.dumps(gate_to_json(gate), allow_nan=False)))
+    features = features_of(samples(1 + 60, seed=3).features[0])
+    assert again.judge(features) == gate.judge(features)
