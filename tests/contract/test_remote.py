@@ -746,8 +746,44 @@ def test_a_margin_that_leaves_no_time_is_malformed(times: tuple[float, float]) -
 
 @pytest.mark.parametrize(
     "changes",
-    [{"open_threads": 0}, {"longest_wait_s": 0.0}, {"notice_s": -1.0}, {"grace_s": -1.0}, {"stop_s": -1.0}],
+    [
+        {"open_threads": 0},
+        {"max_calls": 0},
+        {"longest_wait_s": 0.0},
+        {"notice_s": -1.0},
+        {"grace_s": -1.0},
+        {"stop_s": -1.0},
+    ],
 )
 def test_server_settings_that_cannot_serve_are_malformed(changes: dict[str, Any]) -> None:
-    with pytest.raises(Malformed, match=r"^server settings: expected threads and times above 0, got "):
+    with pytest.raises(Malformed, match=r"^server settings: expected threads, calls and times above 0, got "):
         ServerSettings(**changes)
+
+
+def test_more_calls_than_a_server_has_room_for_are_refused_before_they_are_read() -> None:
+    local = HeldDetector()
+    data = question_to_bytes(DetectQuestion(shade(9)))
+    with served(local, ServerSettings(max_calls=2)) as server, stub_of(server) as stub:
+        calls: list[Any] = [stub.detect.future(data, timeout=WAIT_S) for _ in range(2)]
+        assert local.begun.acquire(timeout=WAIT_S)
+        refused = failure_of(lambda: stub.detect(data, timeout=WAIT_S))
+        assert isinstance(refused, Overloaded)
+        local.let.release(2)
+        assert all(call.result() for call in calls)
+        local.let.release()
+        assert stub.detect(data, timeout=WAIT_S), "there is room again"
+
+
+def test_one_connection_does_not_take_the_place_of_another() -> None:
+    local = HeldDetector()
+    data = question_to_bytes(DetectQuestion(shade(9)))
+    settings = ServerSettings(max_calls_per_connection=1)
+    with served(local, settings) as server, stub_of(server) as stub:
+        call: Any = stub.detect.future(data, timeout=WAIT_S)
+        assert local.begun.acquire(timeout=WAIT_S)
+        waiting: Any = stub.describe.future(b"", timeout=WAIT_S)
+        with asked(server) as other:
+            assert other.ref == FAKE_REF
+        assert not waiting.done()
+        local.let.release()
+        assert call.result() and waiting.result()

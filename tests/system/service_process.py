@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -105,10 +106,15 @@ def metrics_at(address: str) -> dict[str, float]:
 
 
 def health_at(address: str) -> dict[str, Any]:
-    """What it says of itself."""
-    with urllib.request.urlopen(f"http://{address}/healthz", timeout=WAIT_S) as answer:
-        facts: dict[str, Any] = json.loads(answer.read())
-        return facts
+    """What it says of itself, well or not."""
+    try:
+        with urllib.request.urlopen(f"http://{address}/healthz", timeout=WAIT_S) as answer:
+            status, said = answer.status, answer.read()
+    except urllib.error.HTTPError as error:
+        status, said = error.code, error.read()
+    facts: dict[str, Any] = json.loads(said)
+    assert status == (200 if facts["healthy"] else 503)
+    return facts
 
 
 def until(is_so: Callable[[], bool], what: str) -> None:

@@ -197,6 +197,9 @@ def test_a_day_with_an_edge_that_dies_and_comes_back_and_a_broker_that_restarts(
             figures = metrics_at(address)
             assert figures['fovea_answers_total{camera="front",tier="edge"}'] >= 2
             assert figures["fovea_healthy"] == 1
+            assert figures['fovea_forecasts{what="edge_ms"}'] > 0
+            assert figures['fovea_resources{what="process_memory_bytes"}'] > 10_000_000
+            assert figures['fovea_idle_level{camera="front"}'] == 0
             assert (
                 sum(v for name, v in figures.items() if name.startswith("fovea_frames_total"))
                 == figures['fovea_answers_total{camera="front",tier="agent"}']

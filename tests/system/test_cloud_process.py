@@ -298,10 +298,13 @@ def test_a_disk_that_takes_nothing_stops_no_answer_and_is_made_up_for_when_it_do
         answers = [client.ask(question(sequence)) for sequence in range(3)]
         assert {answer.revision for answer in answers} == {2}
         assert "cannot keep" in process.event("cases cannot be kept for now")["event"]
-        assert health_at(metrics)["trouble"]
+        until(lambda: not health_at(metrics)["healthy"], "unhealthy while nothing can be kept")
+        facts = health_at(metrics)
+        assert facts["state"] == "troubled" and facts["trouble"]
         images.unlink()
         process.event("cases are kept again")
         until(lambda: metrics_at(metrics)['fovea_cases_total{fate="new",way="live"}'] == 3, "kept")
+        until(lambda: health_at(metrics)["healthy"], "healthy again")
         assert health_at(metrics)["trouble"] is None
         process.stop()
     with here.store() as store:

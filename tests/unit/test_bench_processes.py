@@ -12,11 +12,11 @@ from pathlib import Path
 import cv2
 import pytest
 
-from fovea.bench.bare_loop import bare_look, frames_per_s, read_video
+from fovea.bench.bare_loop import BareLook, frames_per_s, read_video
 from fovea.bench.children import child, free_ports, is_listening, pinned, two_cores
+from fovea.bench.measured_tiers import cpu_parts_ms
 from fovea.bench.result_lines import escalation_overheads_ms, lines_between, published
 from fovea.bench.street_videos import Coding, StreetVideo, street_videos
-from fovea.core.detections import Candidates
 from fovea.core.errors import BrokenError, DeadlineExceeded, Malformed
 from tests.builders import scene, tiny_bundle
 
@@ -131,15 +131,30 @@ def test_what_is_no_video_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_bare_loop_sees_what_the_detector_sees_and_counts_frames() -> None:
-    from fovea.runtime.onnx_detector import OnnxDetector
+    from fovea.runtime.onnx_detector import OnnxDetector, nms_for_answers
 
     bundle, frame = tiny_bundle(), scene(96, 128, 3)
-    look = bare_look(bundle)
+    look = BareLook(bundle)
     seen = look(frame)
-    assert isinstance(seen, Candidates)
-    wanted = OnnxDetector.open(bundle, "cpu").detect([frame])[0].candidates
+    wanted = OnnxDetector.open(bundle, "cpu", nms=nms_for_answers(bundle)).detect([frame])[0].candidates
+    assert len(seen) > 0
     assert seen.boxes_xyxy.tolist() == wanted.boxes_xyxy.tolist()
     assert frames_per_s(repeat(frame), look, 0.05) > 0
+    parts_ms = look.parts_ms([frame] * 3)
+    assert list(parts_ms) == ["letterbox", "run", "decode"]
+    assert all(ms > 0 for ms in parts_ms.values())
+
+
+def test_the_cpu_time_of_an_agent_is_told_by_what_its_threads_are_for() -> None:
+    stats = {
+        "cameras": [{"frames": 60}, {"frames": 40}],
+        "threads_cpu_s": {
+            "MainThread": 9.0, "agent": 0.5, "camera": 0.1, "case": 0.2, "escalation": 0.03,
+            "link 127.0.0.1:9": 0.01, "others": 0.02,
+        },
+    }  # fmt: skip
+    assert cpu_parts_ms(stats) == pytest.approx({"walk": 5.0, "capture": 1.0, "ask": 0.6})
+    assert cpu_parts_ms({"cameras": [{"frames": 0}], "threads_cpu_s": {}}) == {}
 
 
 def test_a_line_says_what_the_figures_need() -> None:

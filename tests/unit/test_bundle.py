@@ -25,9 +25,10 @@ from fovea.core.errors import (
     UntrustedRelease,
 )
 from fovea.core.labels import COCO_NAMES
+from fovea.core.latency import EwmaPredictor
 from fovea.core.scores import PiecewiseCurve, PlattCurve, ScoreCalibration
 from fovea.runtime import bundle as bundle_module
-from fovea.runtime.bundle import CALIBRATION, GATE, MANIFEST, MODEL, Bundle
+from fovea.runtime.bundle import CALIBRATION, GATE, LATENCY, MANIFEST, MODEL, Bundle
 from fovea.runtime.calibration_file import calibration_from_json, calibration_to_json
 from fovea.runtime.manifest import (
     BundleManifest,
@@ -377,6 +378,32 @@ def test_the_canonical_bytes_of_a_manifest_read_back_as_the_same_manifest() -> N
 def test_a_gate_that_is_no_object_is_refused() -> None:
     with pytest.raises(Malformed, match=r"gate.json"):
         tiny_bundle(model=b"graph", parts={GATE: b"[1]"})
+
+
+def test_a_fitted_predictor_of_latencies_travels_with_the_model() -> None:
+    assert tiny_bundle(model=b"graph").find_latency() is None
+    fit = {"predictor": {"format": 1, "kind": "ewma", "alpha": 0.35}, "better": "ewma"}
+    bundle = Bundle.from_bytes(tiny_bundle(model=b"graph").with_latency(fit).to_bytes())
+    predictor = bundle.find_latency()
+    assert isinstance(predictor, EwmaPredictor) and predictor.settings.alpha == 0.35
+    assert bundle.find_latency() is not predictor, "each who asks begins afresh"
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"no json",
+        b"[1]",
+        b"{}",
+        b'{"predictor": 3}',
+        b'{"predictor": {"format": 9, "kind": "ewma"}}',
+        b'{"predictor": {"format": 1, "kind": "ewma", "alpha": 7}}',
+        b'{"predictor": {"format": 1, "kind": "lstm"}}',
+    ],
+)
+def test_a_predictor_that_is_none_is_refused(part: bytes) -> None:
+    with pytest.raises(Malformed, match=r"latency|ewma"):
+        tiny_bundle(model=b"graph", parts={LATENCY: part})
 
 
 def test_a_full_or_read_only_disk_leaves_the_old_bundle_and_no_part(

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from fovea.core.answering import answer
+from fovea.core.answering import answer, raw_score_for
 from fovea.core.arrays import FloatArray
 from fovea.core.detections import Candidates, ModelRef, ScoreKind
 from fovea.core.frame import ImageSize
@@ -72,3 +72,26 @@ def test_scores_that_calibration_makes_equal_keep_the_order_of_the_raw_ones() ->
 def test_boxes_without_a_claim_are_not_answered_even_at_threshold_zero(rows: int) -> None:
     given_answer = answer(seen(np.zeros((rows, 3), np.float32)), ScoreCalibration.identity(), 0.0, REF)
     assert (len(given_answer.detections), len(given_answer.candidates)) == (0, rows)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.2, 4), st.floats(-4, 4)), min_size=1, max_size=3),
+    st.floats(0.0, 1.0, width=32),
+)
+def test_below_the_raw_score_that_an_answer_needs_no_class_is_answered(
+    curves: list[tuple[float, float]], min_score: float
+) -> None:
+    by_class = {LABELS.ids[row]: PlattCurve(*curve) for row, curve in enumerate(curves[1:])}
+    calibration = ScoreCalibration(PlattCurve(*curves[0]), by_class)
+    needed = raw_score_for(calibration, LABELS.ids, min_score)
+    assert 0 <= needed <= 1
+    below = np.full((1, 3), np.nextafter(np.float32(needed), np.float32(0)), np.float32)
+    if needed > 0:
+        assert calibration.apply(below, LABELS.ids).max() < min_score
+    if needed < 0.99:
+        above = np.full((1, 3), needed * 1.001 + 1e-6, np.float32)
+        assert calibration.apply(above, LABELS.ids).max() >= min_score
+
+
+def test_the_raw_score_of_a_calibration_that_changes_nothing_is_the_score_itself() -> None:
+    assert raw_score_for(ScoreCalibration.identity(), LABELS.ids, 0.25) == pytest.approx(0.25, abs=1e-6)

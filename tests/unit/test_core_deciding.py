@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fovea.core.deciding import STILL, DecideSettings, Situation, decide
 from fovea.core.errors import Malformed
 from fovea.core.gate import Opinion
+from fovea.core.qoe import RouteChoice
 from fovea.core.routing import Reason, Route
 
 WORTH_IT = Opinion(0.9, 0.2, (Reason.WEAK_BOXES, Reason.VANISHED_TRACK))
@@ -22,6 +23,8 @@ FREE = Situation(True, 0, 4, 1.0, 0.05, budget_allows=True)
 NEVER_DRAWN, DRAWN = 0.5, 0.01
 
 OBSTACLES = {
+    Reason.UPPER_BUSY: replace(FREE, has_link=False, is_busy=True),
+    Reason.COSTS_MORE: replace(FREE, choice=RouteChoice(Route.LOCAL, 0.6, (Reason.SURE,))),
     Reason.LINK_DOWN: replace(FREE, has_link=False),
     Reason.TOO_MANY_IN_FLIGHT: replace(FREE, in_flight=4),
     Reason.NO_TIME: replace(FREE, time_left_s=0.04),
@@ -36,6 +39,9 @@ situations = st.builds(
     time_left_s=st.floats(-1, 2),
     round_trip_s=st.floats(0, 1),
     budget_allows=st.booleans(),
+    is_busy=st.booleans(),
+    choice=st.none()
+    | st.builds(RouteChoice, st.sampled_from(Route), st.floats(0, 1), st.just((Reason.EXPECTED_GAIN,))),
 )
 opinions = st.builds(
     Opinion, st.floats(0, 1), st.none() | st.floats(-1, 1), st.just((Reason.UNCERTAIN_BOXES,))
@@ -74,6 +80,23 @@ def test_a_wish_that_cannot_be_met_names_both_why_and_why_not(against: Reason) -
 @pytest.mark.parametrize("against", OBSTACLES)
 def test_nothing_is_said_against_what_nobody_wanted_to_ask(against: Reason) -> None:
     assert decide(NOT_WORTH_IT, NEVER_DRAWN, SETTINGS, OBSTACLES[against]).reasons == (Reason.SURE,)
+
+
+def test_the_question_goes_to_the_tier_that_was_found_best_and_says_how_good_that_is() -> None:
+    choice = RouteChoice(Route.CLOUD, 0.8, (Reason.EXPECTED_GAIN,))
+    decision = decide(WORTH_IT, NEVER_DRAWN, SETTINGS, replace(FREE, choice=choice))
+    assert (decision.route, decision.qoe) == (Route.CLOUD, 0.8)
+    assert decision.reasons == WORTH_IT.reasons and decision.send_probability == 1
+
+
+def test_an_own_answer_that_was_found_best_says_how_good_it_is() -> None:
+    decision = decide(WORTH_IT, NEVER_DRAWN, SETTINGS, OBSTACLES[Reason.COSTS_MORE])
+    assert (decision.route, decision.qoe, decision.send_probability) == (Route.LOCAL, 0.6, 0.02)
+
+
+def test_audits_bypass_the_scales_too() -> None:
+    decision = decide(WORTH_IT, DRAWN, SETTINGS, OBSTACLES[Reason.COSTS_MORE])
+    assert decision.route is Route.EDGE and decision.is_audit and decision.send_probability == 0.02
 
 
 def test_audits_bypass_the_budget_and_carry_their_probability() -> None:
@@ -124,12 +147,14 @@ def test_the_rule_holds_whatever_comes(
         and situation.in_flight < situation.max_in_flight
         and situation.round_trip_s <= situation.time_left_s
     )
-    by_rule = opinion.p_ask >= settings.ask_from and can_send and situation.budget_allows
+    keeps = situation.choice is not None and situation.choice.route in (Route.SKIP, Route.LOCAL)
+    by_rule = opinion.p_ask >= settings.ask_from and can_send and situation.budget_allows and not keeps
     drawn = draw < settings.audit_share
     assert decision.is_asked == (by_rule or (drawn and can_send))
     assert decision.is_audit == (drawn and not by_rule)
     if decision.is_asked:
-        assert decision.route is settings.route
+        is_chosen = by_rule and situation.choice is not None
+        assert decision.route is (situation.choice.route if is_chosen else settings.route)  # type: ignore[union-attr]
         assert decision.send_probability == (1 if by_rule else settings.audit_share)
 
 

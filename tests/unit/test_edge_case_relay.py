@@ -48,6 +48,13 @@ async def test_the_receipt_comes_after_the_disk_and_the_loop_does_not_wait_for_i
 async def test_a_spool_without_room_gives_no_receipt_but_a_time_to_come_back() -> None:
     spool = FakeSpool(has_room=False)
     spool.let.set()
-    with ThreadPoolExecutor(1) as writers, pytest.raises(Overloaded, match="no room on disk") as refused:
-        await CaseRelay(spool, writers).deliver(CASE)
+    with ThreadPoolExecutor(1) as writers:
+        relay = CaseRelay(spool, writers)
+        assert relay.trouble is None
+        with pytest.raises(Overloaded, match="no room on disk") as refused:
+            await relay.deliver(CASE)
+        assert relay.trouble is not None and "cases are not kept" in relay.trouble
+        spool.has_room = True
+        await relay.deliver(CASE)
+        assert relay.trouble is None
     assert refused.value.retry_after_s is not None and refused.value.retry_after_s > 0

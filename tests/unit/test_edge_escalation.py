@@ -32,7 +32,9 @@ from fovea.core.frame import FrameId, ImageSize
 from fovea.core.gate import Opinion
 from fovea.core.hard_case import HardCase, TierAnswer
 from fovea.core.labels import LabelSet
+from fovea.core.latency import AskContext, EwmaPredictor
 from fovea.core.routing import Reason, Route, Tier
+from fovea.link.forecaster import Forecaster
 from fovea.link.link import LinkState, LinkStatus, Listener
 from fovea.serving.worker import Looked
 from protos.calls import DeliveryReceipt, DetectAnswer, DetectQuestion
@@ -70,6 +72,7 @@ class FakeLink:
     def __init__(self, told: Callable[[DetectQuestion, float], DetectAnswer] | None = None) -> None:
         self.told = told or (lambda question, timeout_s: cloud_answer())
         self.may_ask = True
+        self.is_busy = False
         self.round_trip_ms: float | None = None
         self.asks: list[tuple[DetectQuestion, float]] = []
         self.listeners: list[Listener] = []
@@ -121,6 +124,7 @@ class Edge:
         budget: Budget | None = None,
         audit_share: float = 0.0,
         draw: float = 0.5,
+        forecaster: Forecaster | None = None,
         **settings: Any,
     ) -> None:
         self.link = link
@@ -133,6 +137,7 @@ class Edge:
             EscalationSettings(**{"decide": deciding} | settings),
             observer=self.counting,
             draw=lambda: draw,
+            forecaster=forecaster,
         )
 
     async def answer(
@@ -264,6 +269,7 @@ async def test_a_degraded_answer_of_the_cloud_is_passed_on_as_one() -> None:
     ("change", "settings", "reason"),
     [
         ({"may_ask": False}, {}, "link_down"),
+        ({"may_ask": False, "is_busy": True}, {}, "upper_busy"),
         ({"round_trip_ms": 20_000.0}, {}, "no_time"),
         ({}, {"least_s": 2 * WAIT_S}, "no_time"),
     ],
@@ -278,6 +284,22 @@ async def test_a_cloud_that_cannot_be_asked_now_is_not_asked_and_the_answer_is_d
         answer = await edge.answer()
     assert link.asks == [] and answer.is_degraded
     assert edge.counting.ended == [(Escalated.HINDERED, reason)]
+
+
+async def test_a_cloud_that_is_foretold_to_be_too_late_is_not_asked() -> None:
+    link, forecaster = FakeLink(), Forecaster(EwmaPredictor())
+    now_s = time.monotonic()
+    forecaster.heard(Tier.CLOUD, 2000 * WAIT_S, AskContext(now_s), now_s)
+    with edge_of(link, forecaster=forecaster) as edge:
+        assert (await edge.answer()).is_degraded
+    assert link.asks == [] and edge.counting.ended == [(Escalated.HINDERED, "no_time")]
+
+
+async def test_answers_of_the_cloud_are_learned_from() -> None:
+    forecaster = Forecaster(EwmaPredictor())
+    with edge_of(FakeLink(), forecaster=forecaster) as edge:
+        await edge.answer()
+    assert forecaster.figures()["cloud_ms"] < 1000 * WAIT_S
 
 
 async def test_an_audit_that_cannot_be_sent_is_no_loss_to_the_answer() -> None:

@@ -330,9 +330,10 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_asks_and_uploads_are_not(
         with pytest.raises(Overloaded, match="asked for a pause") as held:
             upstream.ask(QUESTION, WAIT_S)
         assert held.value.retry_after_s is not None and 0 < held.value.retry_after_s <= 0.4
-        assert not upstream.may_ask
+        assert not upstream.may_ask and upstream.is_busy
         assert upstream.deliver(hard_case(), WAIT_S).is_new
         wait_until(lambda: upstream.may_ask)
+        assert not upstream.is_busy
         assert time.monotonic() - begun_s >= 0.39
         upstream.ask(QUESTION, WAIT_S)
         assert heard.statuses == [LinkStatus.UP]

@@ -7,7 +7,15 @@ import time
 import numpy as np
 import pytest
 
-from fovea.core.errors import Cancelled, DeadlineExceeded, Malformed, Overloaded, TooLarge, Unavailable
+from fovea.core.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    Incompatible,
+    Malformed,
+    Overloaded,
+    TooLarge,
+    Unavailable,
+)
 from fovea.link.link import Link, LinkState, LinkStatus
 from fovea.link.upstream import Upstream
 from fovea.link.upstreams import Upstreams
@@ -48,8 +56,11 @@ def test_one_that_is_not_to_be_asked_now_is_passed_over_for_questions_and_not_fo
     both.ask(QUESTION, 1.0)
     both.deliver(CASE, 1.0)
     assert (len(first.questions), len(second.questions), len(first.cases)) == (0, 1, 1)
+    assert not both.is_busy, "the second may be asked"
     second.may_ask_now = False
-    assert not both.may_ask
+    assert not both.may_ask and not both.is_busy
+    second.is_busy = True
+    assert both.is_busy
 
 
 @pytest.mark.parametrize("failure", [Unavailable("gone just now"), Overloaded("full", 1.0)])
@@ -70,6 +81,21 @@ def test_what_nobody_else_could_mend_is_not_asked_elsewhere(failure: Exception) 
     with pytest.raises(type(failure)):
         both.ask(QUESTION, 1.0)
     assert second.questions == []
+
+
+def test_one_that_takes_no_cases_is_passed_over_for_cases_and_not_for_questions() -> None:
+    first, second, both = pair()
+    first.fail_with = Incompatible("takes no cases")
+    assert both.deliver(CASE, 1.0).is_new
+    assert CASE.id in second.cases
+    with pytest.raises(Incompatible):
+        both.ask(QUESTION, 1.0)
+    second.fail_with = Unavailable("gone just now")
+    with pytest.raises(Unavailable, match="takes no cases; gone just now"):
+        both.deliver(CASE, 1.0)
+    second.fail_with = Incompatible("neither does this one")
+    with pytest.raises(Incompatible, match="takes no cases; neither"):
+        both.deliver(CASE, 1.0)
 
 
 def test_the_picture_is_fitted_to_who_is_asked() -> None:

@@ -7,7 +7,7 @@ from functools import partial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from edge_agent.publish.outbox import Lane, Message, Outbox
+from fovea.mqtt.outbox import Lane, Message, Outbox
 
 
 def message(topic: str, lane: Lane, payload: bytes = b"") -> Message:

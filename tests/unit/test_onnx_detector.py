@@ -19,13 +19,16 @@ from fovea.core.labels import LabelSet
 from fovea.core.letterbox import Letterbox, Placement
 from fovea.core.scores import PlattCurve, ScoreCalibration
 from fovea.core.yolo import Layout
+from fovea.runtime.bundle import CALIBRATION
+from fovea.runtime.calibration_file import calibration_to_json
 from fovea.runtime.manifest import BatchMode, ColorOrder, InputDtype, InputSpec, TensorLayout, View
-from fovea.runtime.onnx_detector import LARGEST_BATCH, OnnxDetector
+from fovea.runtime.onnx_detector import LARGEST_BATCH, OnnxDetector, nms_for_answers
 from fovea.runtime.preprocess import Preprocessor, resize
 from fovea.runtime.two_views import merge_views
 from tests.builders import TINY_LABELS, scene, tiny_bundle, tiny_onnx
 
 LAYOUTS = list(Layout)
+TINY_IDS = LabelSet.from_names(TINY_LABELS).ids
 UINT8: dict[str, Any] = {"dtype": InputDtype.UINT8, "scale": 1.0}
 
 
@@ -259,3 +262,43 @@ def test_the_mirrored_view_makes_the_answer_to_a_mirrored_frame_the_mirrored_ans
     turned = detector.detect([np.ascontiguousarray(frame[:, ::-1])])[0].detections
     assert len(seen) == len(turned) > 0
     np.testing.assert_allclose(np.sort(seen.scores), np.sort(turned.scores), atol=1e-4)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("answer_min_score", [0.0, 0.05, 0.3])
+def test_without_the_candidates_that_are_in_no_answer_every_answer_stays_the_same(
+    layout: Layout, answer_min_score: float
+) -> None:
+    calibration = calibration_to_json(
+        ScoreCalibration(PlattCurve(1.3, 0.4), {TINY_IDS[0]: PlattCurve(0.6, -1.0)})
+    )
+    bundle = tiny_bundle(
+        layout,
+        parts={CALIBRATION: calibration},
+        answer_min_score=answer_min_score,
+    )
+    whole, lean = (
+        OnnxDetector.open(bundle, "cpu"),
+        OnnxDetector.open(bundle, "cpu", nms=nms_for_answers(bundle)),
+    )
+    frames = [scene(90, 120, seed) for seed in range(6)]
+    left_out = 0
+    for frame in frames:
+        [wanted], [got] = whole.detect([frame]), lean.detect([frame])
+        for name in ("boxes_xyxy", "scores", "class_ids"):
+            np.testing.assert_array_equal(getattr(got.detections, name), getattr(wanted.detections, name))
+        left_out += np.count_nonzero(wanted.candidates.class_scores)
+        left_out -= np.count_nonzero(got.candidates.class_scores)
+    assert left_out >= 0 and (left_out > 0 or answer_min_score < 0.3)
+    whole.close()
+    lean.close()
+
+
+def test_candidates_that_somebody_looks_at_stay() -> None:
+    bundle = tiny_bundle(answer_min_score=0.5)
+    lowest = bundle.manifest.nms.settings().min_score
+    assert nms_for_answers(bundle).min_score == pytest.approx(0.5, rel=0.01)
+    assert nms_for_answers(bundle, looked_at_from=0.2).min_score == pytest.approx(0.2, rel=0.01)
+    assert nms_for_answers(bundle, looked_at_from=0.0).min_score == lowest
+    # A box that two views are weakly sure of is one that is in the answer.
+    assert nms_for_answers(tiny_bundle(answer_min_score=0.5, tta=(View.HFLIP,))).min_score == lowest

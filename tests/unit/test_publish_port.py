@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from edge_agent.publish.home_assistant import AnnouncedCamera, announcements
 from edge_agent.publish.label_names import LabelNames
 from edge_agent.publish.mqtt_publisher import MqttPublisher
-from edge_agent.publish.mqtt_settings import MqttSettings, MqttTls
 from edge_agent.publish.publishing import (
     CameraCondition,
     CameraStatus,
@@ -31,11 +30,12 @@ from edge_agent.publish.publishing import (
 )
 from edge_agent.publish.topics import Topics
 from edge_agent.publish.webhook import Webhook, WebhookSettings
-from edge_agent.secret_file import read_secret
 from edge_agent.track.tracking import Tracking
 from fovea.core.errors import Malformed, NotFound
 from fovea.core.result import FrameResult
+from fovea.mqtt.settings import MqttSettings, MqttTls
 from fovea.process.embedded_broker import main, run_broker
+from fovea.process.secret_file import read_secret
 from tests.published_values import NOON, some_event, some_result, some_sighting, some_tracking
 
 

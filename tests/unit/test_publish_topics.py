@@ -6,10 +6,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from edge_agent.publish.mqtt_publisher import client_id_of
 from edge_agent.publish.publishing import Feature
-from edge_agent.publish.topics import CommandTopic, Topics, topic_part
+from edge_agent.publish.topics import CommandTopic, Topics
 from fovea.core.errors import Malformed
+from fovea.mqtt.names import client_id_of, topic_part
 
 NAMES = st.one_of(st.text(min_size=1, max_size=400), st.text("a~%7E/+#$ é", min_size=1, max_size=120))
 

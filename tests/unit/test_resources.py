@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from edge_agent.clock import SystemClock
-from edge_agent.gpu_reading import GpuState, NvmlGpu, find_gpu
-from edge_agent.resources import ResourceMonitor, ResourceSampler, ResourceState, machine_monitor
-from edge_agent.system_files import SystemFiles
 from fovea.core.errors import Malformed
+from fovea.process.gpu_reading import GpuState, NvmlGpu, find_gpu
+from fovea.process.resources import ResourceMonitor, ResourceSampler, ResourceState, machine_monitor
+from fovea.process.system_files import SystemFiles
 from tests.fakes import FakeClock
 
 LIMIT_S = 30.0
@@ -45,7 +44,7 @@ class FakeMachine:
         )
 
     def sampler(self, clock: FakeClock | None = None, **parts: Any) -> ResourceSampler:
-        return ResourceSampler(clock or FakeClock(), SystemFiles(self.root), **parts)
+        return ResourceSampler((clock or FakeClock()).monotonic_s, SystemFiles(self.root), **parts)
 
 
 @pytest.fixture
@@ -103,7 +102,7 @@ def test_without_such_firmware_a_cooling_processor_is_a_throttled_one(machine: F
 
 def test_a_machine_that_says_nothing_gives_a_state_without_figures(tmp_path: Path) -> None:
     clock = FakeClock(monotonic_s=7.0)
-    state = ResourceSampler(clock, SystemFiles(tmp_path)).look()
+    state = ResourceSampler(clock.monotonic_s, SystemFiles(tmp_path)).look()
     assert state == ResourceState(7.0)
 
 
@@ -124,6 +123,26 @@ def test_times_that_step_back_give_no_share(machine: FakeMachine) -> None:
     sampler.look()
     machine.spend(busy=100, idle=300, own=2)
     assert sampler.look().machine_cpu_share is None
+
+
+def test_what_is_left_of_the_memory_is_told_in_bytes_too(machine: FakeMachine) -> None:
+    state = machine.sampler().look()
+    assert state.memory_total_bytes is not None and state.memory_available_bytes is not None
+    assert state.memory_available_bytes == pytest.approx(0.25 * state.memory_total_bytes)
+
+
+def test_a_look_is_told_by_name_without_what_the_machine_does_not_say() -> None:
+    assert ResourceState(7.0).facts() == {}
+    state = ResourceState(
+        7.0, memory_used_share=0.123456, is_throttled=True, gpu=GpuState(0.5, None, 61.0), queue_length=0
+    )
+    assert state.facts() == {
+        "memory_used_share": 0.1235,
+        "is_throttled": 1.0,
+        "queue_length": 0.0,
+        "gpu_busy_share": 0.5,
+        "gpu_temperature_c": 61.0,
+    }
 
 
 def test_the_queue_is_asked_by_callback(machine: FakeMachine) -> None:
@@ -251,7 +270,7 @@ def test_a_pace_that_makes_no_sense_is_refused(machine: FakeMachine, every_s: fl
 
 
 def test_this_machine_is_looked_at() -> None:
-    monitor = machine_monitor(SystemClock(), lambda: 0, every_s=0.02)
+    monitor = machine_monitor(lambda: 0, every_s=0.02)
     monitor.start()
     try:
         _until(lambda: monitor.state is not None and monitor.state.machine_cpu_share is not None)

@@ -15,6 +15,7 @@ from edge_agent.track.association import (
     best_pairs,
     class_factors,
     grown_overlaps,
+    is_covered,
     matches,
     matches_of_few,
     overlap_of,
@@ -105,3 +106,23 @@ def test_a_few_boxes_are_matched_as_many_are(
 def test_one_overlap_is_that_of_the_table(a: Box, b: Box) -> None:
     table = iou_matrix(np.array([a], np.float64), np.array([b], np.float64))
     assert overlap_of(a, b) == pytest.approx(float(table[0, 0]), abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("others", "is_hidden"),
+    [
+        ([], False),
+        ([(0.0, 0.0, 5.0, 10.0)], True),
+        ([(0.0, 0.0, 4.9, 10.0)], False),
+        ([(0.0, 0.0, 4.9, 10.0), (5.0, 0.0, 9.9, 10.0)], False),
+        ([(20.0, 0.0, 40.0, 10.0), (-5.0, -5.0, 50.0, 50.0)], True),
+        ([(10.0, 0.0, 20.0, 10.0)], False),
+    ],
+    ids=["nobody", "half of it", "less than half", "two halves are not one", "all of it", "it only touches"],
+)
+def test_a_box_is_covered_by_one_other_that_lies_on_enough_of_it(others: list[Box], is_hidden: bool) -> None:
+    assert is_covered((0.0, 0.0, 10.0, 10.0), others, 0.5) is is_hidden
+
+
+def test_a_box_without_area_is_covered_by_nothing() -> None:
+    assert not is_covered((5.0, 0.0, 5.0, 10.0), [(0.0, 0.0, 10.0, 10.0)], 0.5)
