@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
+from fovea.core.agreement import agreement_f1, same_things
 from fovea.core.arrays import FloatArray
 from fovea.core.detections import TOLD_FROM, Detections
 from fovea.core.frame import ImageSize
-from fovea.core.geometry import iou_matrix
 from fovea.core.hard_case import TierAnswer
 
 _SAME_PLACE_IOU = 0.7
@@ -21,14 +22,9 @@ def agreement(weak: TierAnswer, strong: TierAnswer, iou: float = 0.5, min_score:
     """F1 of the boxes of two answers to one frame, 0 to 1: a pair overlaps by `iou` or more and is of one class, each
     box in one pair at most, best first. Nothing and nothing agree. Classes that `weak` cannot see are left out: it is
     blind to them, not wrong."""
-    known = np.array(weak.labels.ids)
     a, b = weak.detections.above(min_score), strong.detections.above(min_score)
-    theirs = np.isin(b.class_ids, known)
-    boxes, classes = _scaled(b, a.image_size)[theirs], b.class_ids[theirs]
-    if not len(a) and not len(boxes):
-        return 1.0
-    pairs = (iou_matrix(a.boxes_xyxy, boxes) >= iou) & (a.class_ids[:, None] == classes[None, :])
-    return 2 * _matched(pairs) / (len(a) + len(boxes))
+    b = replace(b, boxes_xyxy=_scaled(b, a.image_size), image_size=a.image_size)
+    return agreement_f1(a, b, iou, class_ids=weak.labels.ids)
 
 
 def measured_gain(answers: Sequence[TierAnswer]) -> float | None:
@@ -59,20 +55,8 @@ def _say_the_same(one: TierAnswer, other: TierAnswer) -> bool:
 def _all_found(told: Detections, among: Detections) -> bool:
     """A box just below the threshold is a counterpart, too: one that flickers around it is no news."""
     found = among.above(TOLD_FROM * _STILL_SEEN_SHARE)
-    pairs = iou_matrix(told.boxes_xyxy, found.boxes_xyxy) >= _SAME_PLACE_IOU
-    pairs &= told.class_ids[:, None] == found.class_ids[None, :]
-    return _matched(pairs) == len(told)
-
-
-def _matched(pairs: np.ndarray) -> int:
-    """How many rows find a column of their own, in order; bool[N, M]."""
-    is_free, count = np.ones(pairs.shape[1], bool), 0
-    for row in pairs:
-        places = np.flatnonzero(row & is_free)
-        if places.size:
-            is_free[places[0]] = False
-            count += 1
-    return count
+    pairs = same_things(told.boxes_xyxy, told.class_ids, found.boxes_xyxy, found.class_ids, _SAME_PLACE_IOU)
+    return len(pairs) == len(told)
 
 
 def _scaled(seen: Detections, wanted: ImageSize) -> FloatArray:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fovea.core.agreement import same_things
 from fovea.core.arrays import FloatArray, frozen_boxes, frozen_unit
 from fovea.core.detections import Detections
 from fovea.core.errors import Malformed
@@ -177,18 +178,7 @@ def agreement_of(a: Detections, b: Detections, iou: float = 0.5) -> float:
 
 
 def _pairs(a: Detections, b: Detections, iou: float) -> list[tuple[int, int]]:
-    """Boxes of one class that are the same thing, best overlap first, each used once."""
-    overlap = iou_matrix(a.boxes_xyxy, b.boxes_xyxy)
-    overlap[a.class_ids[:, None] != b.class_ids[None, :]] = 0
-    rows, columns = np.nonzero(overlap >= iou)
-    order = np.argsort(-overlap[rows, columns], kind="stable")
-    used_rows, used_columns, pairs = set[int](), set[int](), list[tuple[int, int]]()
-    for row, column in zip(rows[order].tolist(), columns[order].tolist(), strict=True):
-        if row not in used_rows and column not in used_columns:
-            used_rows.add(row)
-            used_columns.add(column)
-            pairs.append((row, column))
-    return pairs
+    return same_things(a.boxes_xyxy, a.class_ids, b.boxes_xyxy, b.class_ids, iou)
 
 
 def _likely(
