@@ -7,11 +7,13 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
 
 from edge_agent.case_keeping import CaseDraft, CaseKeeping
 from edge_agent.observing import ErrandEnding, ErrandSeen, Observer
-from fovea.core.arrays import ImageArray
+from fovea.core.arrays import FloatArray, ImageArray
 from fovea.core.errors import (
     BrokenError,
     Cancelled,
@@ -24,7 +26,9 @@ from fovea.core.errors import (
 )
 from fovea.core.frame import Frame
 from fovea.core.hard_case import TierAnswer
+from fovea.core.mosaic import Mosaic
 from fovea.core.ports import Clock
+from fovea.core.regions import RegionSettings, plan_mosaic
 from fovea.core.routing import RouteDecision, Tier
 from fovea.link.link import Link
 from protos.calls import DetectAnswer, DetectQuestion, Priority
@@ -45,7 +49,8 @@ ENDINGS: tuple[tuple[type[FoveaError], ErrandEnding], ...] = (
 @dataclass(frozen=True, slots=True, eq=False)
 class Errand:
     """One frame that is asked about since `asked_mono_s`, when `in_flight` others were. An answer after
-    `expires_mono_s` is not waited for."""
+    `expires_mono_s` is not waited for. `places_xyxy` f32[M, 4] px: where, beside its weak boxes, the frame is in
+    doubt."""
 
     frame: Frame
     own: TierAnswer
@@ -53,12 +58,13 @@ class Errand:
     expires_mono_s: float
     asked_mono_s: float = 0.0
     in_flight: int = 0
+    places_xyxy: FloatArray = field(default_factory=lambda: np.empty((0, 4), np.float32))
 
     def draft(self, answer: DetectAnswer | None, jpeg: bytes | None) -> CaseDraft:
-        """The frame as a case, with what is known about it by now."""
-        above = (
-            () if answer is None else tuple(each for each in answer.answers if each.tier is not Tier.AGENT)
-        )
+        """The frame as a case, with what is known about it by now. A case is about the whole frame: what a tier says
+        that was shown parts of it only is left out."""
+        answers = () if answer is None else answer.answers
+        above = tuple(each for each in answers if each.tier is not Tier.AGENT and each.is_whole)
         return CaseDraft(
             self.frame,
             (self.own, *above),
@@ -89,7 +95,8 @@ class Escalation:
     """A pool of daemon threads that asks. `offer` never waits: what exceeds the cap is turned away.
 
     Every frame that was asked about becomes a case, unless the answer shows that the cloud, which keeps every frame
-    that it is asked about, has seen it; audits always do.
+    that it is asked about, has seen it; audits always do. With `regions` a frame whose doubt lies in a few places is
+    asked about by a mosaic of these, where who is asked takes mosaics; audits never are.
     """
 
     def __init__(
@@ -100,6 +107,7 @@ class Escalation:
         clock: Clock,
         on_end: OnEnd,
         observer: Observer,
+        regions: RegionSettings | None = None,
     ) -> None:
         self._link = link
         self._keeping = keeping
@@ -107,6 +115,7 @@ class Escalation:
         self._clock = clock
         self._on_end = on_end
         self._observer = observer
+        self._regions = regions
         self._errands: queue.SimpleQueue[Errand | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._in_flight = 0
@@ -160,7 +169,7 @@ class Escalation:
                 _log.exception("the question about %s broke", errand.frame.id)
 
     def _run(self, errand: Errand) -> None:
-        asked = _Asked(errand, self._link, self._clock)
+        asked = _Asked(errand, self._link, self._clock, self._regions)
         begun_s = self._clock.monotonic_s()
         ending = ErrandEnding.FAILED
         try:
@@ -183,10 +192,11 @@ class Escalation:
 class _Asked:
     """One question while it is under way, and what is known of it however it ends."""
 
-    def __init__(self, errand: Errand, link: Link, clock: Clock) -> None:
+    def __init__(self, errand: Errand, link: Link, clock: Clock, regions: RegionSettings | None) -> None:
         self._errand = errand
         self._link = link
         self._clock = clock
+        self._regions = regions
         self.answer: DetectAnswer | None = None
         self.jpeg: bytes | None = None
         self.sent_bytes = 0
@@ -198,20 +208,29 @@ class _Asked:
         if self._time_left_s() <= 0:
             return ErrandEnding.EXPIRED
         begun_s = self._clock.monotonic_s()
-        image = self._link.encode(frame.pixels)
+        mosaic = self._mosaic()
+        image = self._link.encode(frame.pixels if mosaic is None else mosaic.cut(frame.pixels))
         self.encode_s = self._clock.monotonic_s() - begun_s
-        self.jpeg = image if isinstance(image, bytes) else None
+        # Of a mosaic nothing is to be learned: a case of this frame encodes all of it.
+        self.jpeg = image if isinstance(image, bytes) and mosaic is None else None
         time_left_s = self._time_left_s()
         if time_left_s <= 0:
             return ErrandEnding.EXPIRED
         self.sent_bytes = len(image) if isinstance(image, bytes) else image.nbytes
-        answer = self._link.ask(_question(self._errand, image), time_left_s)
+        answer = self._link.ask(_question(self._errand, image, mosaic), time_left_s)
         if answer.detections.image_size != frame.size:
             raise Incompatible(
                 f"asked about {frame.size} px, got an answer about {answer.detections.image_size} px"
             )
         self.answer = answer
         return ErrandEnding.ANSWERED
+
+    def _mosaic(self) -> Mosaic | None:
+        """None: all of the frame is asked about."""
+        errand = self._errand
+        if self._regions is None or errand.decision.is_audit or not self._link.takes_mosaics:
+            return None
+        return plan_mosaic(errand.own.detections, errand.places_xyxy, self._regions)
 
     def _time_left_s(self) -> float:
         return self._errand.expires_mono_s - self._clock.monotonic_s()
@@ -222,12 +241,13 @@ def ending_of(error: FoveaError) -> ErrandEnding:
     return next((ending for kind, ending in ENDINGS if isinstance(error, kind)), ErrandEnding.FAILED)
 
 
-def _question(errand: Errand, image: bytes | ImageArray) -> DetectQuestion:
+def _question(errand: Errand, image: bytes | ImageArray, mosaic: Mosaic | None) -> DetectQuestion:
     return DetectQuestion(
         image,
         frame_id=errand.frame.id,
         captured_at=errand.frame.captured_at,
         captured_mono_s=errand.frame.captured_mono_s,
+        mosaic=mosaic,
         answers=(errand.own,),
         reasons=tuple(errand.decision.reasons),
         send_probability=errand.decision.send_probability,

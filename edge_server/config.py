@@ -7,7 +7,9 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
+from fovea.mqtt.config import BrokerConfig
 from fovea.process.config_parts import FilePath, Part, PeerAddress, TlsConfig, resolved_bundle
+from fovea.process.update_config import UpdatesConfig
 from fovea.runtime.config_file import read_config
 from fovea.serving.serving_config import MergeConfig, ServingConfig
 
@@ -82,6 +84,20 @@ class CloudConfig(Part):
         return self.model_copy(update={"tls": self.tls and self.tls.resolved(folder), "spool": spool})
 
 
+class EdgeUpdatesConfig(UpdatesConfig):
+    """Signed models from a release repository, tried before they run. `bundle` is then the factory model: the one of
+    the first start, and the last way back. `folder` has to outlive updates of the system."""
+
+    device: Annotated[str, Field(min_length=1, max_length=200)]
+    """the name of this edge in what it reports"""
+    mqtt: BrokerConfig | None = None
+    """the broker that is told which model runs, and hints at news; by itself it polls and tells /healthz alone"""
+
+    def resolved(self, folder: Path) -> Self:
+        """The same with paths that do not depend on the current folder."""
+        return super().resolved(folder).model_copy(update={"mqtt": self.mqtt and self.mqtt.resolved(folder)})
+
+
 class EdgeConfig(ServingConfig):
     """Everything an edge server is told. Relative paths are relative to the folder of the file."""
 
@@ -91,6 +107,8 @@ class EdgeConfig(ServingConfig):
     """how the answers of several tiers become one"""
     cloud: CloudConfig | None = None
     """the tier above; the edge works alone when it is left out"""
+    updates: EdgeUpdatesConfig | None = None
+    """where other models come from; `bundle` runs for ever when it is left out"""
 
     @model_validator(mode="after")
     def _check_spool(self) -> Self:
@@ -111,6 +129,7 @@ class EdgeConfig(ServingConfig):
                 "tuned_file": self.tuned_file and str(folder / self.tuned_file),
                 "tls": self.tls and self.tls.resolved(folder),
                 "cloud": self.cloud and self.cloud.resolved(folder),
+                "updates": self.updates and self.updates.resolved(folder),
             }
         )
 

@@ -35,6 +35,9 @@ from protos.calls import DetectAnswer, DetectQuestion, Timings
 
 _log = logging.getLogger(__name__)
 
+ONLY_PARTS = "only_parts"
+"""Why the cloud was not asked about a hard frame: this server has parts of it only."""
+
 _GRACE_S = 0.2
 """A link that has not come back so long after its time is not waited for."""
 
@@ -105,6 +108,8 @@ class Escalation:
         self, question: DetectQuestion, pixels: ImageArray, looked: Looked, expires_mono_s: float
     ) -> DetectAnswer:
         answers = all_answers(question, looked, Tier.EDGE)
+        if question.mosaic is not None:
+            return self._answered_parts(question, answers, looked, pixels)
         below = [answer for answer in answers if answer.tier < Tier.EDGE]
         opinion = self._gate.judge(looked, below, pixels)
         time_left_s = expires_mono_s - self._settings.margin_s - time.monotonic()
@@ -122,6 +127,27 @@ class Escalation:
         is_degraded = above is None or above.is_degraded
         merged = merged_answer(question, looked, tuple(of_all.values()), self._merging, is_degraded)
         return replace(merged, timings=Timings(above_ms=(time.monotonic() - begun_mono_s) * 1000))
+
+    def _answered_parts(
+        self,
+        question: DetectQuestion,
+        answers: tuple[TierAnswer, ...],
+        looked: Looked,
+        pixels: ImageArray,
+    ) -> DetectAnswer:
+        """The answer to a mosaic, which is never handed on: the cloud keeps what it is asked about, to learn from,
+        and parts are no frame. What all tiers say together is judged all the same: a frame that is still hard is
+        answered with less than was meant."""
+        merged = merged_answer(question, looked, answers, self._merging)
+        inference = replace(looked.inference, detections=merged.detections)
+        below = [answer for answer in answers if answer.tier < Tier.EDGE]
+        opinion = self._gate.judge(replace(looked, inference=inference), below, pixels)
+        is_wanted = opinion.p_ask >= self._settings.decide.ask_from
+        if is_wanted:
+            self._observer.frame_ended(Escalated.HINDERED, ONLY_PARTS, None)
+        else:
+            self._observer.frame_ended(Escalated.KEPT, Reason.SURE, None)
+        return replace(merged, is_degraded=is_wanted)
 
     def _decided(self, opinion: Opinion, time_left_s: float) -> RouteDecision:
         """The decision, and a place in flight and what it costs taken when it is to ask."""

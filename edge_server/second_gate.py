@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from fovea.core.arrays import ImageArray
-from fovea.core.detections import TOLD_FROM, Detections, Inference
+from fovea.core.detections import TOLD_FROM, Detections, Inference, ModelRef
 from fovea.core.errors import Malformed
 from fovea.core.features import FeatureSettings, FrameFeatures, SceneFacts, contrast_of, frame_features
 from fovea.core.gate import Gate, Opinion
@@ -22,6 +22,8 @@ from fovea.core.routing import Reason
 from fovea.serving.worker import Looked
 
 _SAME_THING_IOU = 0.5
+_GATES_KEPT = 3
+"""Beside the newest: of models that could not be switched to, and of the one that looked before."""
 _DOUBT_OF_ONE = -math.log(1 - 0.7)
 """As in `fovea.core.gate`: a doubt of 1 is a p_ask of 0.7."""
 
@@ -61,6 +63,23 @@ class FittedSecondGate:
             return opinion
         others = (each for each in opinion.reasons if each not in (Reason.SURE, Reason.VANISHED_TRACK))
         return replace(opinion, reasons=(*others, Reason.TIERS_DISAGREE))
+
+
+class GateOfModel:
+    """A LookJudge that judges each look by the gate of the model that looked: the last looks of a model may still be
+    on their way when another one runs already."""
+
+    def __init__(self, model: ModelRef, judge: LookJudge) -> None:
+        self._judges = {model.sha256: judge}
+
+    def add(self, model: ModelRef, judge: LookJudge) -> None:
+        """Before the first look of this model."""
+        others = {sha256: each for sha256, each in self._judges.items() if sha256 != model.sha256}
+        kept = dict(list(others.items())[-_GATES_KEPT:])
+        self._judges = {**kept, model.sha256: judge}
+
+    def judge(self, looked: Looked, below: Sequence[TierAnswer], pixels: ImageArray) -> Opinion:
+        return self._judges[looked.model.sha256].judge(looked, below, pixels)
 
 
 def second_features(

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import IntEnum
 
-import numpy as np
-
-from fovea.core.arrays import FloatArray, ImageArray, frozen_boxes
+from fovea.core.arrays import ImageArray
 from fovea.core.detections import Candidates, Detections, ModelRef
 from fovea.core.errors import Malformed
 from fovea.core.frame import FrameId, ImageSize, checked_pixels, size_of
 from fovea.core.hard_case import HardCase, TierAnswer
 from fovea.core.labels import LabelSet
+from fovea.core.mosaic import Mosaic
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -34,7 +33,7 @@ class DetectQuestion:
 
     image            an image file (bytes: JPEG, PNG, WebP), or pixels u8[H, W, 3] BGR
     captured_mono_s  seconds on the camera's monotonic clock
-    regions_xyxy     f32[R, 4] px of the original frame: where to look; none means everywhere
+    mosaic           what the picture shows, when that is not a whole frame. Boxes are those of the frame all the same
     answers          what tiers below saw, each at most once, about a picture of one size
     reasons          why it is asked: words of `fovea.core.routing.Reason`, or others
     send_probability the probability with which a frame like this one is asked about, more than 0 up to 1
@@ -44,7 +43,7 @@ class DetectQuestion:
     frame_id: FrameId | None = None
     captured_at: datetime | None = None
     captured_mono_s: float | None = None
-    regions_xyxy: FloatArray = field(default_factory=lambda: np.empty((0, 4), np.float32))
+    mosaic: Mosaic | None = None
     wants_candidates: bool = False
     priority: Priority = Priority.NORMAL
     answers: tuple[TierAnswer, ...] = ()
@@ -61,9 +60,11 @@ class DetectQuestion:
             raise Malformed("question captured_at: expected a time with a zone (UTC), got one without")
         if self.captured_mono_s is not None and not math.isfinite(self.captured_mono_s):
             raise Malformed(f"question captured_mono_s: expected a finite number, got {self.captured_mono_s}")
-        object.__setattr__(self, "regions_xyxy", frozen_boxes("question regions_xyxy", self.regions_xyxy))
-        own_size = None if isinstance(self.image, bytes) else size_of(self.image)
-        _check_answers("question answers", self.answers, own_size)
+        picture_size = None if isinstance(self.image, bytes) else size_of(self.image)
+        if self.mosaic is not None and picture_size not in (None, self.mosaic.size):
+            raise Malformed(f"question image: expected a mosaic of {self.mosaic.size} px, got {picture_size}")
+        frame_size = picture_size if self.mosaic is None else self.mosaic.frame_size
+        _check_answers("question answers", self.answers, frame_size)
         if not all(self.reasons):
             raise Malformed("question reasons: expected words, got an empty one")
         if self.send_probability is not None and not 0 < self.send_probability <= 1:
@@ -102,7 +103,7 @@ class DetectAnswer:
     revision     of the highest tier that answered: 0 a camera, 1 an edge, 2 the cloud
     is_degraded  it is less than was meant: who was to be asked, too, could not be had
     answers      what each tier alone saw, each at most once: those of the question, this server's own, and those from
-                 further up
+                 further up. Who was asked about a mosaic says there that it has looked at parts only
     """
 
     detections: Detections
@@ -146,10 +147,12 @@ class DeliveryReceipt:
 
 @dataclass(frozen=True, slots=True)
 class ServiceLimits:
-    """What a server takes; anything longer or larger is TooLarge."""
+    """What a server takes; anything longer or larger is TooLarge. takes_mosaics: pictures of parts of a frame,
+    too."""
 
     max_request_bytes: int = 16_000_000
     max_pixels: int = 64_000_000
+    takes_mosaics: bool = False
 
     def __post_init__(self) -> None:
         if not (0 < self.max_request_bytes < 2**31 and 0 < self.max_pixels < 2**63):

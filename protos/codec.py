@@ -35,6 +35,8 @@ from protos.message_parts import (
     labels_to_messages,
     model_from_message,
     model_to_message,
+    mosaic_from_message,
+    mosaic_to_message,
     optional_message,
     read_message,
     size_from_message,
@@ -53,9 +55,7 @@ def question_to_bytes(question: DetectQuestion) -> bytes:
             frame_id=frame_id_to_message(question.frame_id),
             captured_at=time_to_message(question.captured_at),
             captured_mono_s=question.captured_mono_s,
-            regions=[
-                wire.Box(x1=x1, y1=y1, x2=x2, y2=y2) for x1, y1, x2, y2 in question.regions_xyxy.tolist()
-            ],
+            mosaic=optional_message(mosaic_to_message, question.mosaic),
             want_candidates=question.wants_candidates,
             priority=wire.Priority.Name(question.priority),
             answers=[tier_answer_to_message(answer) for answer in question.answers],
@@ -82,7 +82,7 @@ def question_from_bytes(data: bytes) -> DetectQuestion:
         frame_id=frame_id_from_message(message.frame_id) if message.HasField("frame_id") else None,
         captured_at=captured_at,
         captured_mono_s=message.captured_mono_s if message.HasField("captured_mono_s") else None,
-        regions_xyxy=np.array([[box.x1, box.y1, box.x2, box.y2] for box in message.regions], np.float32),
+        mosaic=mosaic_from_message(message.mosaic) if message.HasField("mosaic") else None,
         wants_candidates=message.want_candidates,
         priority=Priority(message.priority) if message.priority in known else Priority.NORMAL,
         answers=tier_answers_from_messages(message.answers),
@@ -138,6 +138,7 @@ def description_to_bytes(description: Description) -> bytes:
             limits=wire.Limits(
                 max_request_bytes=description.limits.max_request_bytes,
                 max_pixels=description.limits.max_pixels,
+                takes_mosaics=description.limits.takes_mosaics,
             ),
         ).SerializeToString()
 
@@ -148,7 +149,9 @@ def description_from_bytes(data: bytes) -> Description:
     return Description(
         model_from_message(message.model),
         labels_from_messages(message.labels),
-        ServiceLimits(message.limits.max_request_bytes, message.limits.max_pixels),
+        ServiceLimits(
+            message.limits.max_request_bytes, message.limits.max_pixels, message.limits.takes_mosaics
+        ),
     )
 
 

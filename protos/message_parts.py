@@ -21,6 +21,7 @@ from fovea.core.errors import Malformed, TooLarge
 from fovea.core.frame import FrameId, ImageSize
 from fovea.core.hard_case import TierAnswer
 from fovea.core.labels import Label, LabelSet
+from fovea.core.mosaic import MOST_TILES, Mosaic, Tile
 from fovea.core.routing import Tier
 from protos.gen import detect_pb2 as wire
 
@@ -105,6 +106,7 @@ def tier_answer_to_message(answer: TierAnswer) -> wire.TierAnswer:
         tier=answer.tier,
         detections=detections_to_message(answer.detections),
         labels=labels_to_messages(answer.labels),
+        looked=_boxes_to_messages(answer.looked_xyxy),
     )
 
 
@@ -117,11 +119,42 @@ def _tier_answer(message: wire.TierAnswer) -> TierAnswer:
     count = len(message.detections.scores)
     if count > _MOST_BOXES:
         raise TooLarge(f"answer of a tier: expected at most {_MOST_BOXES} boxes, got {count}")
+    looked = [[box.x1, box.y1, box.x2, box.y2] for box in message.looked]
+    if len(looked) > _MOST_BOXES:
+        raise TooLarge(f"answer of a tier: expected at most {_MOST_BOXES} parts, got {len(looked)}")
     return TierAnswer(
         _tier(message.tier),
         detections_from_message(message.detections),
         labels_from_messages(message.labels),
+        np.array(looked, np.float32) if looked else None,
     )
+
+
+def mosaic_to_message(mosaic: Mosaic) -> wire.Mosaic:
+    return wire.Mosaic(
+        frame_size=size_to_message(mosaic.frame_size),
+        size=size_to_message(mosaic.size),
+        tiles=[
+            wire.Tile(x=t.x, y=t.y, width=t.width, height=t.height, at_x=t.at_x, at_y=t.at_y)
+            for t in mosaic.tiles
+        ],
+    )
+
+
+def mosaic_from_message(message: wire.Mosaic) -> Mosaic:
+    """Raises Malformed, also for more tiles than a mosaic has."""
+    if len(message.tiles) > MOST_TILES:
+        raise Malformed(f"mosaic: expected at most {MOST_TILES} tiles, got {len(message.tiles)}")
+    return Mosaic(
+        size_from_message(message.frame_size),
+        size_from_message(message.size),
+        tuple(Tile(t.x, t.y, t.width, t.height, t.at_x, t.at_y) for t in message.tiles),
+    )
+
+
+def _boxes_to_messages(boxes_xyxy: FloatArray | None) -> list[wire.Box]:
+    rows = [] if boxes_xyxy is None else boxes_xyxy.tolist()
+    return [wire.Box(x1=x1, y1=y1, x2=x2, y2=y2) for x1, y1, x2, y2 in rows]
 
 
 def _tier(number: int) -> Tier:

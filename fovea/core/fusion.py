@@ -2,8 +2,8 @@
 
 Weighted box fusion (Solovyev, Wang, Gabruseva 2021): boxes of one class that overlap form a cluster, whose box is
 the score-weighted mean of its members and whose score is the mean of the sources' scores, a silent source counting
-as zero to the degree that it is trusted. Scores have to be calibrated (or come from one model), else the louder
-model wins.
+as zero to the degree that it is trusted; one that has not looked there does not count. Scores have to be calibrated
+(or come from one model), else the louder model wins.
 """
 
 from __future__ import annotations
@@ -20,12 +20,14 @@ from fovea.core.geometry import iou_matrix
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoxSet:
-    """Boxes f32[N, 4], scores f32[N] and class ids i32[N] of one source, with the trust it gets (weight > 0)."""
+    """Boxes f32[N, 4], scores f32[N] and class ids i32[N] of one source, with the trust it gets (weight > 0), and
+    where alone it has looked, f32[R, 4] (None: everywhere)."""
 
     boxes_xyxy: FloatArray
     scores: FloatArray
     class_ids: IntArray
     weight: float = 1.0
+    looked_xyxy: FloatArray | None = None
 
     def __post_init__(self) -> None:
         boxes = frozen_boxes("box set boxes_xyxy", self.boxes_xyxy)
@@ -34,6 +36,9 @@ class BoxSet:
         object.__setattr__(self, "class_ids", frozen_ints("box set class_ids", self.class_ids, (len(boxes),)))
         if not (self.weight > 0 and np.isfinite(self.weight)):
             raise Malformed(f"box set weight: expected a finite number above 0, got {self.weight}")
+        if self.looked_xyxy is not None:
+            looked = frozen_boxes("box set looked_xyxy", self.looked_xyxy)
+            object.__setattr__(self, "looked_xyxy", looked)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +70,8 @@ def fuse(sources: Sequence[BoxSet], settings: FusionSettings = FusionSettings())
     order = np.lexsort((-scores * weights[origin], class_ids))
     boxes, scores, class_ids, origin = boxes[order], scores[order], class_ids[order], origin[order]
     heads, cluster = np.unique(_heads(boxes, class_ids, origin, settings.iou), return_inverse=True)
-    fused_boxes, fused_scores = _means(boxes, scores, weights[origin], cluster, weights.sum(), settings)
+    looked = np.sum([s.weight * _looked_at(boxes[heads], s.looked_xyxy) for s in sources], axis=0)
+    fused_boxes, fused_scores = _means(boxes, scores, weights[origin], cluster, looked, settings)
     best_first = np.argsort(-fused_scores, kind="stable")
     return BoxSet(fused_boxes[best_first], fused_scores[best_first], class_ids[heads][best_first])
 
@@ -95,13 +101,23 @@ def _means(
     scores: np.ndarray,
     trust: np.ndarray,
     cluster: np.ndarray,
-    trust_of_all: float,
+    looked: np.ndarray,
     settings: FusionSettings,
 ) -> tuple[FloatArray, FloatArray]:
-    """The box f32[K, 4] and the score f32[K] of each cluster 0..K-1."""
+    """The box f32[K, 4] and the score f32[K] of each cluster 0..K-1, where sources of that much trust `looked`."""
     pull = np.maximum(scores * trust, 1e-12)
     columns = [np.bincount(cluster, pull * column) / np.bincount(cluster, pull) for column in boxes.T]
     spoken = np.bincount(cluster, trust)
-    silent = np.maximum(trust_of_all - spoken, 0)
+    silent = np.maximum(looked - spoken, 0)
     fused_scores = np.bincount(cluster, scores * trust) / (spoken + settings.absent_share * silent)
     return np.stack(columns, axis=1).astype(np.float32), np.minimum(fused_scores, 1).astype(np.float32)
+
+
+def _looked_at(boxes: np.ndarray, looked_xyxy: FloatArray | None) -> np.ndarray:
+    """f64[K]: 1 for boxes of which half or more lies in one of the places, 0 for others."""
+    if looked_xyxy is None:
+        return np.ones(len(boxes))
+    low = np.maximum(boxes[:, None, :2], looked_xyxy[None, :, :2])
+    sides = np.maximum(np.minimum(boxes[:, None, 2:], looked_xyxy[None, :, 2:]) - low, 0)
+    most = sides.prod(axis=2).max(axis=1, initial=0)
+    return np.asarray(most >= (boxes[:, 2:] - boxes[:, :2]).prod(axis=1) / 2, np.float64)

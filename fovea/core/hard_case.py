@@ -6,6 +6,7 @@ import hashlib
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from fovea.core.arrays import FloatArray, frozen_boxes
 from fovea.core.detections import Detections
 from fovea.core.errors import Malformed
 from fovea.core.frame import FrameId
@@ -15,11 +16,28 @@ from fovea.core.routing import Tier
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TierAnswer:
-    """What one tier alone saw (not merged with others), and the names behind its class ids."""
+    """What one tier alone saw (not merged with others), and the names behind its class ids. `looked_xyxy` f32[R, 4]
+    px of the frame: the parts that it was shown, where that was not all of it (None)."""
 
     tier: Tier
     detections: Detections
     labels: LabelSet
+    looked_xyxy: FloatArray | None = None
+
+    def __post_init__(self) -> None:
+        if self.looked_xyxy is None:
+            return
+        looked = frozen_boxes("tier answer looked_xyxy", self.looked_xyxy)
+        if not len(looked):
+            raise Malformed(
+                "tier answer looked_xyxy: expected at least one part of the frame, or None for all"
+            )
+        object.__setattr__(self, "looked_xyxy", looked)
+
+    @property
+    def is_whole(self) -> bool:
+        """All of the frame was looked at."""
+        return self.looked_xyxy is None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

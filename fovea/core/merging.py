@@ -1,7 +1,8 @@
 """What all tiers say together about one frame.
 
 Weighted box fusion (see `fovea.core.fusion`) with a trust in each tier, and one rule more: who does not know a class
-is silent about it because blind, not because nothing was there, and does not pull down the score of who sees it.
+is silent about it because blind, not because nothing was there, and does not pull down the score of who sees it. Nor
+does who was shown other parts of the frame only.
 """
 
 from __future__ import annotations
@@ -111,5 +112,9 @@ def _of_classes(answer: TierAnswer, classes: list[int], settings: MergeSettings)
     seen = answer.detections
     kept = np.isin(seen.class_ids, classes)
     return BoxSet(
-        seen.boxes_xyxy[kept], seen.scores[kept], seen.class_ids[kept], settings.trust_in(answer.tier)
+        seen.boxes_xyxy[kept],
+        seen.scores[kept],
+        seen.class_ids[kept],
+        settings.trust_in(answer.tier),
+        answer.looked_xyxy,
     )

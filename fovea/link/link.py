@@ -67,6 +67,11 @@ class Link(Protocol):
         """What an answer takes beside the server's own time, lately; None before the first answer."""
         ...
 
+    @property
+    def takes_mosaics(self) -> bool:
+        """Whether questions may show parts of a frame; False while nobody has said so."""
+        ...
+
     def encode(self, pixels: ImageArray) -> bytes | ImageArray:
         """`pixels` u8[H, W, 3] BGR as they go into a question for this link."""
         ...

@@ -9,7 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from fovea.core.arrays import ImageArray
-from fovea.core.errors import Cancelled, FoveaError, Malformed, Overloaded, TooLarge, Unavailable
+from fovea.core.errors import (
+    Cancelled,
+    FoveaError,
+    Incompatible,
+    Malformed,
+    Overloaded,
+    TooLarge,
+    Unavailable,
+)
 from fovea.core.hard_case import HardCase
 from fovea.link.calling import (
     CALL_FAILURES,
@@ -130,6 +138,11 @@ class Upstream:
         with self._wake:
             self._listeners = (*self._listeners, listener)
 
+    @property
+    def takes_mosaics(self) -> bool:
+        description = self._description
+        return description is not None and description.limits.takes_mosaics
+
     def encode(self, pixels: ImageArray) -> bytes | ImageArray:
         settings = self._settings
         return encode_pixels(
@@ -140,10 +153,12 @@ class Upstream:
         """One answer within `timeout_s`, the way there and back included.
 
         Raises Unavailable at once while nobody is there or the server is too slow (but for a trial now and then),
-        Overloaded at once while it has asked for a pause, DeadlineExceeded at once when no time is left, Cancelled
-        after `close`, and otherwise what the server says.
+        Overloaded at once while it has asked for a pause, DeadlineExceeded at once when no time is left, Incompatible
+        at once for a mosaic that it does not take, Cancelled after `close`, and otherwise what the server says.
         """
         begun_s = time.monotonic()
+        if question.mosaic is not None and not self.takes_mosaics:
+            raise Incompatible(f"{self._address}: expected a question about a whole frame, got a mosaic")
         time_for_server_s(timeout_s, self._settings.margin_s)
         permit, connection = self._admit_question(begun_s)
         ends_s = begun_s + timeout_s

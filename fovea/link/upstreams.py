@@ -61,6 +61,11 @@ class Upstreams:
     def round_trip_ms(self) -> float | None:
         return self._preferred().round_trip_ms
 
+    @property
+    def takes_mosaics(self) -> bool:
+        """Of the link that would be asked now."""
+        return self._preferred().takes_mosaics
+
     def encode(self, pixels: ImageArray) -> bytes | ImageArray:
         """As they go to the link that would be asked now; `ask` encodes raw pixels anew for one that wants a file."""
         return self._preferred().encode(pixels)
@@ -71,14 +76,18 @@ class Upstreams:
             self._listeners = (*self._listeners, listener)
 
     def ask(self, question: DetectQuestion, timeout_s: float) -> DetectAnswer:
-        """As `Link.ask`. A late answer is not asked for elsewhere: its time is over."""
+        """As `Link.ask`. A late answer is not asked for elsewhere: its time is over. Who takes no mosaics is passed
+        over with one."""
 
         def ask(link: Link, left_s: float) -> DetectAnswer:
             image = question.image
             fitted = question if isinstance(image, bytes) else replace(question, image=link.encode(image))
             return link.ask(fitted, left_s)
 
-        return self._first_answer(ask, timeout_s, self._in_order(lambda link: link.may_ask))
+        def is_fit(link: Link) -> bool:
+            return link.may_ask and (question.mosaic is None or link.takes_mosaics)
+
+        return self._first_answer(ask, timeout_s, self._in_order(is_fit))
 
     def deliver(self, case: HardCase, timeout_s: float) -> DeliveryReceipt:
         """As `Link.deliver`. One that takes no cases at all (Incompatible) is passed over, too."""

@@ -18,7 +18,8 @@ class Answerer(Protocol):
     async def answer(
         self, question: DetectQuestion, pixels: ImageArray, looked: Looked, expires_mono_s: float
     ) -> DetectAnswer:
-        """The answer, early enough before `expires_mono_s` (time.monotonic) to be sent; `pixels` u8[H, W, 3] BGR.
+        """The answer, early enough before `expires_mono_s` (time.monotonic) to be sent; `pixels` u8[H, W, 3] BGR are
+        the picture of the question, a mosaic perhaps, and `looked` is about the frame all the same.
 
         Its timings are filled in by the service, but for `above_ms`. Raises FoveaErrors, which the caller is told.
         Cancelling the wait harms no other call.
@@ -68,7 +69,8 @@ class MergedAnswer:
 def all_answers(question: DetectQuestion, looked: Looked, tier: Tier) -> tuple[TierAnswer, ...]:
     """What each tier saw so far, lowest first: those of the question, and this server's look as that of `tier`, which
     replaces an older one."""
-    own = TierAnswer(tier, looked.inference.detections, looked.labels)
+    parts_xyxy = None if question.mosaic is None else question.mosaic.regions_xyxy
+    own = TierAnswer(tier, looked.inference.detections, looked.labels, parts_xyxy)
     others = [answer for answer in question.answers if answer.tier is not tier]
     return tuple(sorted([*others, own], key=lambda answer: answer.tier))
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import Any
 
 from fovea.core.arrays import ImageArray
-from fovea.core.errors import FoveaError, Malformed
-from fovea.core.frame import size_of
+from fovea.core.errors import FoveaError, Incompatible, Malformed
+from fovea.core.frame import ImageSize, size_of
 from fovea.runtime.image_header import read_header
 from fovea.runtime.images import ImageLimits, decode_image
 from fovea.serving.admission import Ask, DoorLimits, Reason, Refused, Unread, judge_arrival
@@ -85,6 +85,8 @@ class DetectService:
             raise refused.error()
         question, pixels, decode_ms = await self._opened(request, expires_mono_s)
         looked = await self._worker.look(Look(pixels, expires_mono_s, question.priority))
+        if question.mosaic is not None:
+            looked = replace(looked, inference=question.mosaic.to_frame(looked.inference))
         return await self._replied(question, pixels, looked, decode_ms, expires_mono_s)
 
     async def _opened(
@@ -126,23 +128,33 @@ def open_question(
     """The question, its pixels u8[H, W, 3] BGR, and the milliseconds this took.
 
     The worker is asked before the picture is decoded, so that no work is done for one that it would refuse anyway.
-    Raises Malformed, TooLarge, and what `Worker.check` raises.
+    Raises Malformed, TooLarge, Incompatible (a mosaic where none are taken), and what `Worker.check` raises.
     """
     started_mono_s = time.monotonic()
     question = question_from_bytes(request)
+    if question.mosaic is not None and not limits.takes_mosaics:
+        raise Incompatible("question: expected a whole frame, got a mosaic of parts of one")
     size_bytes = 3 * _checked_pixel_count(question, limits)
     worker.check(Ask(expires_mono_s, question.priority, size_bytes))
     if isinstance(question.image, bytes):
         pixels = decode_image(question.image, ImageLimits(limits.max_request_bytes, limits.max_pixels))
     else:
         pixels = question.image
+    _check_sizes(question, size_of(pixels))
+    return question, pixels, (time.monotonic() - started_mono_s) * 1000
+
+
+def _check_sizes(question: DetectQuestion, picture: ImageSize) -> None:
+    mosaic = question.mosaic
+    if mosaic is not None and mosaic.size != picture:
+        raise Malformed(f"question image: expected a mosaic of {mosaic.size} px, got {picture} px")
+    frame = picture if mosaic is None else mosaic.frame_size
     for answer in question.answers:
-        if answer.detections.image_size != size_of(pixels):
+        if answer.detections.image_size != frame:
             raise Malformed(
-                f"question answers: expected answers about {size_of(pixels)} px, as the picture has, "
+                f"question answers: expected answers about {frame} px, as the picture has, "
                 f"got one about {answer.detections.image_size} px"
             )
-    return question, pixels, (time.monotonic() - started_mono_s) * 1000
 
 
 def _checked_pixel_count(question: DetectQuestion, limits: ServiceLimits) -> int:

@@ -51,15 +51,21 @@ class ServingMetrics:
         self._batch_s = Histogram(
             "fovea_batch_seconds", "The model's time for a batch.", buckets=_SECONDS, registry=self.registry
         )
-        info = Gauge(
+        self._device = device
+        self._model = Gauge(
             "fovea_model",
             "1 for the model that runs.",
             ("name", "version", "sha256", "device"),
             registry=self.registry,
         )
-        info.labels(model.name, model.version, model.sha256, device).set(1)
+        self.model_changed(model)
         for outcome in (Outcome.SERVED, Outcome.EXPIRED, Outcome.CANCELLED):
             self._requests.labels(outcome, "")
+
+    def model_changed(self, model: ModelRef) -> None:
+        """Another one runs from now on."""
+        self._model.clear()
+        self._model.labels(model.name, model.version, model.sha256, self._device).set(1)
 
     def watch_resources(self, facts: Callable[[], Mapping[str, float]]) -> None:
         """Also tells what the machine has left, asked at every scrape."""

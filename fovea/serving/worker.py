@@ -215,13 +215,13 @@ class BatchingWorker:
         except BaseException as error:  # whatever a model raises, the thread that runs it goes on
             self._end_failed(batch, error)
             return
-        model, ended_s = self.model, self._monotonic_s()
+        labels, ended_s = self._detector.labels, self._monotonic_s()
         with self._turn:
             served = self._batcher.finish(ended_s)
         self._observer.batch_ran(len(batch.items), ended_s - begun_s)
         infer_ms = (ended_s - begun_s) * 1000
         self._tell(
-            (item, Looked(answers[item], *model, (begun_s - item.arrived_mono_s) * 1000, infer_ms))
+            (item, _looked(answers[item], labels, (begun_s - item.arrived_mono_s) * 1000, infer_ms))
             for item in served
         )
 
@@ -251,6 +251,11 @@ def _set_answers(told: list[_Told]) -> None:
             awaited.set_result(answer)
         else:
             awaited.set_exception(answer)
+
+
+def _looked(inference: Inference, labels: LabelSet, queue_ms: float, infer_ms: float) -> Looked:
+    """In the name of the model that looked: another one may stand in its place by now."""
+    return Looked(inference, inference.detections.model, labels, queue_ms, infer_ms)
 
 
 def _expired(item: _Item, now_s: float) -> DeadlineExceeded:

@@ -26,47 +26,51 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/gen/detect.proto\x12\x08\x66ovea.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xa7\x03\n\rDetectRequest\x12#\n\x08\x66rame_id\x18\x01 \x01(\x0b\x32\x11.fovea.v1.FrameId\x12/\n\x0b\x63\x61ptured_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x0f\x63\x61ptured_mono_s\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\x07\x65ncoded\x18\x04 \x01(\x0cH\x00\x12!\n\x03raw\x18\x05 \x01(\x0b\x32\x12.fovea.v1.RawImageH\x00\x12\x1e\n\x07regions\x18\x06 \x03(\x0b\x32\r.fovea.v1.Box\x12\x17\n\x0fwant_candidates\x18\x08 \x01(\x08\x12$\n\x08priority\x18\t \x01(\x0e\x32\x12.fovea.v1.Priority\x12%\n\x07\x61nswers\x18\n \x03(\x0b\x32\x14.fovea.v1.TierAnswer\x12\x0f\n\x07reasons\x18\x0b \x03(\t\x12\x1d\n\x10send_probability\x18\x0c \x01(\x01H\x02\x88\x01\x01\x42\x07\n\x05imageB\x12\n\x10_captured_mono_sB\x13\n\x11_send_probabilityJ\x04\x08\x07\x10\x08\"\xab\x02\n\x0e\x44\x65tectResponse\x12(\n\ndetections\x18\x01 \x01(\x0b\x32\x14.fovea.v1.Detections\x12-\n\ncandidates\x18\x02 \x01(\x0b\x32\x14.fovea.v1.CandidatesH\x00\x88\x01\x01\x12\x10\n\x08revision\x18\x03 \x01(\r\x12\x10\n\x08\x64\x65graded\x18\x04 \x01(\x08\x12\"\n\x07timings\x18\x05 \x01(\x0b\x32\x11.fovea.v1.Timings\x12!\n\x05model\x18\x06 \x01(\x0b\x32\x12.fovea.v1.ModelRef\x12\x1f\n\x06labels\x18\x07 \x03(\x0b\x32\x0f.fovea.v1.Label\x12%\n\x07\x61nswers\x18\x08 \x03(\x0b\x32\x14.fovea.v1.TierAnswerB\r\n\x0b_candidates\"\x11\n\x0f\x44\x65scribeRequest\"x\n\x10\x44\x65scribeResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.fovea.v1.ModelRef\x12\x1f\n\x06labels\x18\x02 \x03(\x0b\x32\x0f.fovea.v1.Label\x12 \n\x06limits\x18\x03 \x01(\x0b\x32\x10.fovea.v1.Limits\"<\n\x07\x46rameId\x12\x0e\n\x06\x63\x61mera\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"*\n\tImageSize\x12\r\n\x05width\x18\x01 \x01(\r\x12\x0e\n\x06height\x18\x02 \x01(\r\":\n\x08RawImage\x12!\n\x04size\x18\x01 \x01(\x0b\x32\x13.fovea.v1.ImageSize\x12\x0b\n\x03\x62gr\x18\x02 \x01(\x0c\"5\n\x03\x42ox\x12\n\n\x02x1\x18\x01 \x01(\x02\x12\n\n\x02y1\x18\x02 \x01(\x02\x12\n\n\x02x2\x18\x03 \x01(\x02\x12\n\n\x02y2\x18\x04 \x01(\x02\"9\n\x08ModelRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"!\n\x05Label\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x8f\x01\n\nDetections\x12\x12\n\nboxes_xyxy\x18\x01 \x03(\x02\x12\x0e\n\x06scores\x18\x02 \x03(\x02\x12\x11\n\tclass_ids\x18\x03 \x03(\x05\x12\'\n\nimage_size\x18\x04 \x01(\x0b\x32\x13.fovea.v1.ImageSize\x12!\n\x05model\x18\x05 \x01(\x0b\x32\x12.fovea.v1.ModelRef\"e\n\nTierAnswer\x12\x0c\n\x04tier\x18\x01 \x01(\r\x12(\n\ndetections\x18\x02 \x01(\x0b\x32\x14.fovea.v1.Detections\x12\x1f\n\x06labels\x18\x03 \x03(\x0b\x32\x0f.fovea.v1.Label\"\xcd\x01\n\nCandidates\x12\x12\n\nboxes_xyxy\x18\x01 \x03(\x02\x12\x12\n\npair_boxes\x18\x02 \x03(\r\x12\x15\n\rpair_channels\x18\x03 \x03(\r\x12\x13\n\x0bpair_scores\x18\x04 \x03(\x02\x12!\n\x04kind\x18\x05 \x01(\x0e\x32\x13.fovea.v1.ScoreKind\x12\x1f\n\x06labels\x18\x06 \x03(\x0b\x32\x0f.fovea.v1.Label\x12\'\n\nimage_size\x18\x07 \x01(\x0b\x32\x13.fovea.v1.ImageSize\"R\n\x07Timings\x12\x10\n\x08queue_ms\x18\x01 \x01(\x02\x12\x11\n\tdecode_ms\x18\x02 \x01(\x02\x12\x10\n\x08infer_ms\x18\x03 \x01(\x02\x12\x10\n\x08\x61\x62ove_ms\x18\x04 \x01(\x02\"7\n\x06Limits\x12\x19\n\x11max_request_bytes\x18\x01 \x01(\x04\x12\x12\n\nmax_pixels\x18\x02 \x01(\x04*^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cPRIORITY_LOW\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n\rPRIORITY_HIGH\x10\x03*]\n\tScoreKind\x12\x1a\n\x16SCORE_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14SCORE_KIND_PER_CLASS\x10\x01\x12\x1a\n\x16SCORE_KIND_ONE_PER_BOX\x10\x02\x32\x8f\x01\n\rDetectService\x12;\n\x06\x44\x65tect\x12\x17.fovea.v1.DetectRequest\x1a\x18.fovea.v1.DetectResponse\x12\x41\n\x08\x44\x65scribe\x12\x19.fovea.v1.DescribeRequest\x1a\x1a.fovea.v1.DescribeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17protos/gen/detect.proto\x12\x08\x66ovea.v1\x1a\x1fgoogle/protobuf/timestamp.proto\"\xbf\x03\n\rDetectRequest\x12#\n\x08\x66rame_id\x18\x01 \x01(\x0b\x32\x11.fovea.v1.FrameId\x12/\n\x0b\x63\x61ptured_at\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1c\n\x0f\x63\x61ptured_mono_s\x18\x03 \x01(\x01H\x01\x88\x01\x01\x12\x11\n\x07\x65ncoded\x18\x04 \x01(\x0cH\x00\x12!\n\x03raw\x18\x05 \x01(\x0b\x32\x12.fovea.v1.RawImageH\x00\x12\x17\n\x0fwant_candidates\x18\x08 \x01(\x08\x12$\n\x08priority\x18\t \x01(\x0e\x32\x12.fovea.v1.Priority\x12%\n\x07\x61nswers\x18\n \x03(\x0b\x32\x14.fovea.v1.TierAnswer\x12\x0f\n\x07reasons\x18\x0b \x03(\t\x12\x1d\n\x10send_probability\x18\x0c \x01(\x01H\x02\x88\x01\x01\x12%\n\x06mosaic\x18\r \x01(\x0b\x32\x10.fovea.v1.MosaicH\x03\x88\x01\x01\x42\x07\n\x05imageB\x12\n\x10_captured_mono_sB\x13\n\x11_send_probabilityB\t\n\x07_mosaicJ\x04\x08\x06\x10\x07J\x04\x08\x07\x10\x08\"\xab\x02\n\x0e\x44\x65tectResponse\x12(\n\ndetections\x18\x01 \x01(\x0b\x32\x14.fovea.v1.Detections\x12-\n\ncandidates\x18\x02 \x01(\x0b\x32\x14.fovea.v1.CandidatesH\x00\x88\x01\x01\x12\x10\n\x08revision\x18\x03 \x01(\r\x12\x10\n\x08\x64\x65graded\x18\x04 \x01(\x08\x12\"\n\x07timings\x18\x05 \x01(\x0b\x32\x11.fovea.v1.Timings\x12!\n\x05model\x18\x06 \x01(\x0b\x32\x12.fovea.v1.ModelRef\x12\x1f\n\x06labels\x18\x07 \x03(\x0b\x32\x0f.fovea.v1.Label\x12%\n\x07\x61nswers\x18\x08 \x03(\x0b\x32\x14.fovea.v1.TierAnswerB\r\n\x0b_candidates\"\x11\n\x0f\x44\x65scribeRequest\"x\n\x10\x44\x65scribeResponse\x12!\n\x05model\x18\x01 \x01(\x0b\x32\x12.fovea.v1.ModelRef\x12\x1f\n\x06labels\x18\x02 \x03(\x0b\x32\x0f.fovea.v1.Label\x12 \n\x06limits\x18\x03 \x01(\x0b\x32\x10.fovea.v1.Limits\"<\n\x07\x46rameId\x12\x0e\n\x06\x63\x61mera\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x10\n\x08sequence\x18\x03 \x01(\x04\"*\n\tImageSize\x12\r\n\x05width\x18\x01 \x01(\r\x12\x0e\n\x06height\x18\x02 \x01(\r\":\n\x08RawImage\x12!\n\x04size\x18\x01 \x01(\x0b\x32\x13.fovea.v1.ImageSize\x12\x0b\n\x03\x62gr\x18\x02 \x01(\x0c\"5\n\x03\x42ox\x12\n\n\x02x1\x18\x01 \x01(\x02\x12\n\n\x02y1\x18\x02 \x01(\x02\x12\n\n\x02x2\x18\x03 \x01(\x02\x12\n\n\x02y2\x18\x04 \x01(\x02\"s\n\x06Mosaic\x12\'\n\nframe_size\x18\x01 \x01(\x0b\x32\x13.fovea.v1.ImageSize\x12!\n\x04size\x18\x02 \x01(\x0b\x32\x13.fovea.v1.ImageSize\x12\x1d\n\x05tiles\x18\x03 \x03(\x0b\x32\x0e.fovea.v1.Tile\"W\n\x04Tile\x12\t\n\x01x\x18\x01 \x01(\r\x12\t\n\x01y\x18\x02 \x01(\r\x12\r\n\x05width\x18\x03 \x01(\r\x12\x0e\n\x06height\x18\x04 \x01(\r\x12\x0c\n\x04\x61t_x\x18\x05 \x01(\r\x12\x0c\n\x04\x61t_y\x18\x06 \x01(\r\"9\n\x08ModelRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06sha256\x18\x03 \x01(\t\"!\n\x05Label\x12\n\n\x02id\x18\x01 \x01(\x05\x12\x0c\n\x04name\x18\x02 \x01(\t\"\x8f\x01\n\nDetections\x12\x12\n\nboxes_xyxy\x18\x01 \x03(\x02\x12\x0e\n\x06scores\x18\x02 \x03(\x02\x12\x11\n\tclass_ids\x18\x03 \x03(\x05\x12\'\n\nimage_size\x18\x04 \x01(\x0b\x32\x13.fovea.v1.ImageSize\x12!\n\x05model\x18\x05 \x01(\x0b\x32\x12.fovea.v1.ModelRef\"\x84\x01\n\nTierAnswer\x12\x0c\n\x04tier\x18\x01 \x01(\r\x12(\n\ndetections\x18\x02 \x01(\x0b\x32\x14.fovea.v1.Detections\x12\x1f\n\x06labels\x18\x03 \x03(\x0b\x32\x0f.fovea.v1.Label\x12\x1d\n\x06looked\x18\x04 \x03(\x0b\x32\r.fovea.v1.Box\"\xcd\x01\n\nCandidates\x12\x12\n\nboxes_xyxy\x18\x01 \x03(\x02\x12\x12\n\npair_boxes\x18\x02 \x03(\r\x12\x15\n\rpair_channels\x18\x03 \x03(\r\x12\x13\n\x0bpair_scores\x18\x04 \x03(\x02\x12!\n\x04kind\x18\x05 \x01(\x0e\x32\x13.fovea.v1.ScoreKind\x12\x1f\n\x06labels\x18\x06 \x03(\x0b\x32\x0f.fovea.v1.Label\x12\'\n\nimage_size\x18\x07 \x01(\x0b\x32\x13.fovea.v1.ImageSize\"R\n\x07Timings\x12\x10\n\x08queue_ms\x18\x01 \x01(\x02\x12\x11\n\tdecode_ms\x18\x02 \x01(\x02\x12\x10\n\x08infer_ms\x18\x03 \x01(\x02\x12\x10\n\x08\x61\x62ove_ms\x18\x04 \x01(\x02\"N\n\x06Limits\x12\x19\n\x11max_request_bytes\x18\x01 \x01(\x04\x12\x12\n\nmax_pixels\x18\x02 \x01(\x04\x12\x15\n\rtakes_mosaics\x18\x03 \x01(\x08*^\n\x08Priority\x12\x18\n\x14PRIORITY_UNSPECIFIED\x10\x00\x12\x10\n\x0cPRIORITY_LOW\x10\x01\x12\x13\n\x0fPRIORITY_NORMAL\x10\x02\x12\x11\n\rPRIORITY_HIGH\x10\x03*]\n\tScoreKind\x12\x1a\n\x16SCORE_KIND_UNSPECIFIED\x10\x00\x12\x18\n\x14SCORE_KIND_PER_CLASS\x10\x01\x12\x1a\n\x16SCORE_KIND_ONE_PER_BOX\x10\x02\x32\x8f\x01\n\rDetectService\x12;\n\x06\x44\x65tect\x12\x17.fovea.v1.DetectRequest\x1a\x18.fovea.v1.DetectResponse\x12\x41\n\x08\x44\x65scribe\x12\x19.fovea.v1.DescribeRequest\x1a\x1a.fovea.v1.DescribeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'protos.gen.detect_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PRIORITY']._serialized_start=1852
-  _globals['_PRIORITY']._serialized_end=1946
-  _globals['_SCOREKIND']._serialized_start=1948
-  _globals['_SCOREKIND']._serialized_end=2041
+  _globals['_PRIORITY']._serialized_start=2137
+  _globals['_PRIORITY']._serialized_end=2231
+  _globals['_SCOREKIND']._serialized_start=2233
+  _globals['_SCOREKIND']._serialized_end=2326
   _globals['_DETECTREQUEST']._serialized_start=71
-  _globals['_DETECTREQUEST']._serialized_end=494
-  _globals['_DETECTRESPONSE']._serialized_start=497
-  _globals['_DETECTRESPONSE']._serialized_end=796
-  _globals['_DESCRIBEREQUEST']._serialized_start=798
-  _globals['_DESCRIBEREQUEST']._serialized_end=815
-  _globals['_DESCRIBERESPONSE']._serialized_start=817
-  _globals['_DESCRIBERESPONSE']._serialized_end=937
-  _globals['_FRAMEID']._serialized_start=939
-  _globals['_FRAMEID']._serialized_end=999
-  _globals['_IMAGESIZE']._serialized_start=1001
-  _globals['_IMAGESIZE']._serialized_end=1043
-  _globals['_RAWIMAGE']._serialized_start=1045
-  _globals['_RAWIMAGE']._serialized_end=1103
-  _globals['_BOX']._serialized_start=1105
-  _globals['_BOX']._serialized_end=1158
-  _globals['_MODELREF']._serialized_start=1160
-  _globals['_MODELREF']._serialized_end=1217
-  _globals['_LABEL']._serialized_start=1219
-  _globals['_LABEL']._serialized_end=1252
-  _globals['_DETECTIONS']._serialized_start=1255
-  _globals['_DETECTIONS']._serialized_end=1398
-  _globals['_TIERANSWER']._serialized_start=1400
-  _globals['_TIERANSWER']._serialized_end=1501
-  _globals['_CANDIDATES']._serialized_start=1504
-  _globals['_CANDIDATES']._serialized_end=1709
-  _globals['_TIMINGS']._serialized_start=1711
-  _globals['_TIMINGS']._serialized_end=1793
-  _globals['_LIMITS']._serialized_start=1795
-  _globals['_LIMITS']._serialized_end=1850
-  _globals['_DETECTSERVICE']._serialized_start=2044
-  _globals['_DETECTSERVICE']._serialized_end=2187
+  _globals['_DETECTREQUEST']._serialized_end=518
+  _globals['_DETECTRESPONSE']._serialized_start=521
+  _globals['_DETECTRESPONSE']._serialized_end=820
+  _globals['_DESCRIBEREQUEST']._serialized_start=822
+  _globals['_DESCRIBEREQUEST']._serialized_end=839
+  _globals['_DESCRIBERESPONSE']._serialized_start=841
+  _globals['_DESCRIBERESPONSE']._serialized_end=961
+  _globals['_FRAMEID']._serialized_start=963
+  _globals['_FRAMEID']._serialized_end=1023
+  _globals['_IMAGESIZE']._serialized_start=1025
+  _globals['_IMAGESIZE']._serialized_end=1067
+  _globals['_RAWIMAGE']._serialized_start=1069
+  _globals['_RAWIMAGE']._serialized_end=1127
+  _globals['_BOX']._serialized_start=1129
+  _globals['_BOX']._serialized_end=1182
+  _globals['_MOSAIC']._serialized_start=1184
+  _globals['_MOSAIC']._serialized_end=1299
+  _globals['_TILE']._serialized_start=1301
+  _globals['_TILE']._serialized_end=1388
+  _globals['_MODELREF']._serialized_start=1390
+  _globals['_MODELREF']._serialized_end=1447
+  _globals['_LABEL']._serialized_start=1449
+  _globals['_LABEL']._serialized_end=1482
+  _globals['_DETECTIONS']._serialized_start=1485
+  _globals['_DETECTIONS']._serialized_end=1628
+  _globals['_TIERANSWER']._serialized_start=1631
+  _globals['_TIERANSWER']._serialized_end=1763
+  _globals['_CANDIDATES']._serialized_start=1766
+  _globals['_CANDIDATES']._serialized_end=1971
+  _globals['_TIMINGS']._serialized_start=1973
+  _globals['_TIMINGS']._serialized_end=2055
+  _globals['_LIMITS']._serialized_start=2057
+  _globals['_LIMITS']._serialized_end=2135
+  _globals['_DETECTSERVICE']._serialized_start=2329
+  _globals['_DETECTSERVICE']._serialized_end=2472
 # @@protoc_insertion_point(module_scope)

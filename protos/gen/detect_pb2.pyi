@@ -32,30 +32,30 @@ SCORE_KIND_PER_CLASS: ScoreKind
 SCORE_KIND_ONE_PER_BOX: ScoreKind
 
 class DetectRequest(_message.Message):
-    __slots__ = ("frame_id", "captured_at", "captured_mono_s", "encoded", "raw", "regions", "want_candidates", "priority", "answers", "reasons", "send_probability")
+    __slots__ = ("frame_id", "captured_at", "captured_mono_s", "encoded", "raw", "want_candidates", "priority", "answers", "reasons", "send_probability", "mosaic")
     FRAME_ID_FIELD_NUMBER: _ClassVar[int]
     CAPTURED_AT_FIELD_NUMBER: _ClassVar[int]
     CAPTURED_MONO_S_FIELD_NUMBER: _ClassVar[int]
     ENCODED_FIELD_NUMBER: _ClassVar[int]
     RAW_FIELD_NUMBER: _ClassVar[int]
-    REGIONS_FIELD_NUMBER: _ClassVar[int]
     WANT_CANDIDATES_FIELD_NUMBER: _ClassVar[int]
     PRIORITY_FIELD_NUMBER: _ClassVar[int]
     ANSWERS_FIELD_NUMBER: _ClassVar[int]
     REASONS_FIELD_NUMBER: _ClassVar[int]
     SEND_PROBABILITY_FIELD_NUMBER: _ClassVar[int]
+    MOSAIC_FIELD_NUMBER: _ClassVar[int]
     frame_id: FrameId
     captured_at: _timestamp_pb2.Timestamp
     captured_mono_s: float
     encoded: bytes
     raw: RawImage
-    regions: _containers.RepeatedCompositeFieldContainer[Box]
     want_candidates: bool
     priority: Priority
     answers: _containers.RepeatedCompositeFieldContainer[TierAnswer]
     reasons: _containers.RepeatedScalarFieldContainer[str]
     send_probability: float
-    def __init__(self, frame_id: _Optional[_Union[FrameId, _Mapping]] = ..., captured_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., captured_mono_s: _Optional[float] = ..., encoded: _Optional[bytes] = ..., raw: _Optional[_Union[RawImage, _Mapping]] = ..., regions: _Optional[_Iterable[_Union[Box, _Mapping]]] = ..., want_candidates: _Optional[bool] = ..., priority: _Optional[_Union[Priority, str]] = ..., answers: _Optional[_Iterable[_Union[TierAnswer, _Mapping]]] = ..., reasons: _Optional[_Iterable[str]] = ..., send_probability: _Optional[float] = ...) -> None: ...
+    mosaic: Mosaic
+    def __init__(self, frame_id: _Optional[_Union[FrameId, _Mapping]] = ..., captured_at: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., captured_mono_s: _Optional[float] = ..., encoded: _Optional[bytes] = ..., raw: _Optional[_Union[RawImage, _Mapping]] = ..., want_candidates: _Optional[bool] = ..., priority: _Optional[_Union[Priority, str]] = ..., answers: _Optional[_Iterable[_Union[TierAnswer, _Mapping]]] = ..., reasons: _Optional[_Iterable[str]] = ..., send_probability: _Optional[float] = ..., mosaic: _Optional[_Union[Mosaic, _Mapping]] = ...) -> None: ...
 
 class DetectResponse(_message.Message):
     __slots__ = ("detections", "candidates", "revision", "degraded", "timings", "model", "labels", "answers")
@@ -129,6 +129,32 @@ class Box(_message.Message):
     y2: float
     def __init__(self, x1: _Optional[float] = ..., y1: _Optional[float] = ..., x2: _Optional[float] = ..., y2: _Optional[float] = ...) -> None: ...
 
+class Mosaic(_message.Message):
+    __slots__ = ("frame_size", "size", "tiles")
+    FRAME_SIZE_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
+    TILES_FIELD_NUMBER: _ClassVar[int]
+    frame_size: ImageSize
+    size: ImageSize
+    tiles: _containers.RepeatedCompositeFieldContainer[Tile]
+    def __init__(self, frame_size: _Optional[_Union[ImageSize, _Mapping]] = ..., size: _Optional[_Union[ImageSize, _Mapping]] = ..., tiles: _Optional[_Iterable[_Union[Tile, _Mapping]]] = ...) -> None: ...
+
+class Tile(_message.Message):
+    __slots__ = ("x", "y", "width", "height", "at_x", "at_y")
+    X_FIELD_NUMBER: _ClassVar[int]
+    Y_FIELD_NUMBER: _ClassVar[int]
+    WIDTH_FIELD_NUMBER: _ClassVar[int]
+    HEIGHT_FIELD_NUMBER: _ClassVar[int]
+    AT_X_FIELD_NUMBER: _ClassVar[int]
+    AT_Y_FIELD_NUMBER: _ClassVar[int]
+    x: int
+    y: int
+    width: int
+    height: int
+    at_x: int
+    at_y: int
+    def __init__(self, x: _Optional[int] = ..., y: _Optional[int] = ..., width: _Optional[int] = ..., height: _Optional[int] = ..., at_x: _Optional[int] = ..., at_y: _Optional[int] = ...) -> None: ...
+
 class ModelRef(_message.Message):
     __slots__ = ("name", "version", "sha256")
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -162,14 +188,16 @@ class Detections(_message.Message):
     def __init__(self, boxes_xyxy: _Optional[_Iterable[float]] = ..., scores: _Optional[_Iterable[float]] = ..., class_ids: _Optional[_Iterable[int]] = ..., image_size: _Optional[_Union[ImageSize, _Mapping]] = ..., model: _Optional[_Union[ModelRef, _Mapping]] = ...) -> None: ...
 
 class TierAnswer(_message.Message):
-    __slots__ = ("tier", "detections", "labels")
+    __slots__ = ("tier", "detections", "labels", "looked")
     TIER_FIELD_NUMBER: _ClassVar[int]
     DETECTIONS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    LOOKED_FIELD_NUMBER: _ClassVar[int]
     tier: int
     detections: Detections
     labels: _containers.RepeatedCompositeFieldContainer[Label]
-    def __init__(self, tier: _Optional[int] = ..., detections: _Optional[_Union[Detections, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
+    looked: _containers.RepeatedCompositeFieldContainer[Box]
+    def __init__(self, tier: _Optional[int] = ..., detections: _Optional[_Union[Detections, _Mapping]] = ..., labels: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., looked: _Optional[_Iterable[_Union[Box, _Mapping]]] = ...) -> None: ...
 
 class Candidates(_message.Message):
     __slots__ = ("boxes_xyxy", "pair_boxes", "pair_channels", "pair_scores", "kind", "labels", "image_size")
@@ -202,9 +230,11 @@ class Timings(_message.Message):
     def __init__(self, queue_ms: _Optional[float] = ..., decode_ms: _Optional[float] = ..., infer_ms: _Optional[float] = ..., above_ms: _Optional[float] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("max_request_bytes", "max_pixels")
+    __slots__ = ("max_request_bytes", "max_pixels", "takes_mosaics")
     MAX_REQUEST_BYTES_FIELD_NUMBER: _ClassVar[int]
     MAX_PIXELS_FIELD_NUMBER: _ClassVar[int]
+    TAKES_MOSAICS_FIELD_NUMBER: _ClassVar[int]
     max_request_bytes: int
     max_pixels: int
-    def __init__(self, max_request_bytes: _Optional[int] = ..., max_pixels: _Optional[int] = ...) -> None: ...
+    takes_mosaics: bool
+    def __init__(self, max_request_bytes: _Optional[int] = ..., max_pixels: _Optional[int] = ..., takes_mosaics: _Optional[bool] = ...) -> None: ...

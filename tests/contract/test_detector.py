@@ -24,6 +24,7 @@ from fovea.runtime.ensemble import EnsembleDetector, EnsembleSettings, Member
 from fovea.runtime.manifest import BatchMode, View
 from fovea.runtime.onnx_detector import OnnxDetector
 from fovea.runtime.ort import load_ort
+from fovea.update.slot import ModelSlot
 from tests.builders import scene, tiny_bundle, tiny_onnx
 from tests.contract.serving_thread import RemoteWithItsServer
 from tests.fakes import FakeDetector
@@ -113,6 +114,7 @@ MAKERS: dict[str, Callable[[Path], Detector]] = {
     "torchvision": torchvision_ssdlite,
     "ultralytics": ultralytics_yolo,
     "remote": lambda _folder: RemoteWithItsServer.around(FakeDetector()),
+    "slot": lambda _folder: ModelSlot(OnnxDetector.open(tiny_bundle(Layout.CUT), device="cpu")),
 }
 
 
