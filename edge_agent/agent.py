@@ -11,9 +11,10 @@ from functools import partial
 from typing import Protocol
 
 from edge_agent.case_keeping import SAMPLE, CaseDraft, CaseKeeping
+from edge_agent.chore import Chore
 from edge_agent.escalation import Ended, Errand, Escalation
 from edge_agent.foresight import Foresight
-from edge_agent.frame_walk import EDGE_BUSY, EDGE_LOST, FrameWalk, Walked
+from edge_agent.frame_walk import EDGE_BUSY, EDGE_LOST, FrameWalk, Judging, Walked
 from edge_agent.held_results import HeldResults
 from edge_agent.idling import Idling
 from edge_agent.inbox import Inbox, Work
@@ -61,6 +62,14 @@ class FrameGiver(Protocol):
     @property
     def is_finished(self) -> bool:
         """It had an end, has reached it, and every frame of it was taken."""
+        ...
+
+
+class SecondLook(Protocol):
+    """Another model that looks at some of the frames; `edge_agent.updates.shadow.Shadow` is one."""
+
+    def offer(self, walked: Walked) -> None:
+        """A frame that was looked at, and whose own answer is out or held back. Returns at once, never raises."""
         ...
 
 
@@ -130,14 +139,9 @@ class Agent:
         self._clock = clock
         self._draw = draw
         self._held = HeldResults()
-        self._prospects = Prospects(
-            parts.escalation,
-            parts.purse,
-            parts.foresight,
-            parts.choice,
-            ProspectSettings(settings.ask_timeout_s, settings.ask_from, settings.route),
-            clock.monotonic_s,
-        )
+        self._prospects = self._new_prospects()
+        self.second_look: SecondLook | None = None
+        """may be set and taken away from any thread"""
         self._busy_since_mono_s: float | None = None
         self._failures_in_a_row = 0
         self._has_broken = False
@@ -177,6 +181,23 @@ class Agent:
     def start(self) -> None:
         self._thread.start()
 
+    def between_frames(self, act: Callable[[], None], timeout_s: float) -> None:
+        """Does something on the agent's thread while no frame is looked at, and waits until it is done; from any
+        other thread. Raises as `Chore.wait` does."""
+        chore = Chore(act)
+        self._parts.inbox.do(chore)
+        chore.wait(timeout_s)
+
+    def go_by(
+        self, judging: Judging, purse: Purse, choice: TierChoice | None, settings: AgentSettings
+    ) -> None:
+        """Judges, decides and pays like this from the next frame on. To be called between two frames."""
+        self._parts = replace(self._parts, purse=purse, choice=choice)
+        self._settings = settings
+        self._prospects = self._new_prospects()
+        for seat in self._seats.values():
+            seat.walk.judge_by(judging)
+
     def stop(self, timeout_s: float) -> bool:
         """Ends the thread after the frame under way: what is held back is published, objects end. False when it did
         not end in time (the model hangs); nothing more is published then."""
@@ -209,6 +230,8 @@ class Agent:
         """One turn: what came back, what was held long enough, one frame. Never raises."""
         self._busy_since_mono_s = self._clock.monotonic_s()
         try:
+            for chore in work.chores:
+                chore.run()
             for ended in work.ended:
                 self._guarded(ended.errand.frame.id.camera, partial(self._take_in, ended))
             for name in work.lost:
@@ -227,6 +250,17 @@ class Agent:
         except Exception:  # the top of this thread: whoever runs the agent sees that it has ended
             _log.exception("the agent's thread broke")
             self._has_broken = True
+
+    def _new_prospects(self) -> Prospects:
+        parts, settings = self._parts, self._settings
+        return Prospects(
+            parts.escalation,
+            parts.purse,
+            parts.foresight,
+            parts.choice,
+            ProspectSettings(settings.ask_timeout_s, settings.ask_from, settings.route),
+            self._clock.monotonic_s,
+        )
 
     def _patience_s(self) -> float | None:
         due_mono_s = self._held.next_due_mono_s
@@ -282,6 +316,8 @@ class Agent:
             else:
                 self._keep(walked)
         self._tell_objects(frame.id.camera, seat, walked.tracking)
+        if (second_look := self.second_look) is not None:
+            second_look.offer(walked)
 
     def _ask(self, walked: Walked) -> None:
         escalation, now_mono_s = self._parts.escalation, self._clock.monotonic_s()
@@ -292,6 +328,7 @@ class Agent:
             walked.frame.captured_mono_s + self._settings.ask_timeout_s,
             now_mono_s,
             0 if escalation is None else escalation.in_flight,
+            walked.places_xyxy,
         )
         if escalation is None or not escalation.offer(errand):  # it is ending
             self._parts.inbox.errand_ended(Ended(errand, None, ErrandEnding.CANCELLED, now_mono_s))

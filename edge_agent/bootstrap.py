@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import logging
-import math
 import random
 import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from edge_agent import policy_config
 from edge_agent import settings_from_config as settings
@@ -19,9 +19,8 @@ from edge_agent.camera_config import CameraConfig
 from edge_agent.capture.camera import Camera, CameraPhase, CameraState
 from edge_agent.capture.motion import MotionGate
 from edge_agent.case_keeping import CaseKeeping
-from edge_agent.clock import SystemClock
 from edge_agent.config import AgentConfig, EdgeLinkConfig, MqttConfig, SpoolConfig
-from edge_agent.escalation import Escalation
+from edge_agent.escalation import Ended, Escalation, OnEnd
 from edge_agent.figures import AgentView
 from edge_agent.foresight import Foresight
 from edge_agent.frame_walk import FrameWalk, Judging, MotionSense
@@ -34,16 +33,12 @@ from edge_agent.outage import OutageTeller
 from edge_agent.publish.label_names import LabelNames
 from edge_agent.publish.publishing import FanOut, Publisher
 from edge_agent.publish.zones import ObjectWatch
-from edge_agent.purse import Purse, purse_for
+from edge_agent.regime import Regimes, judging_of
 from edge_agent.results_file import ResultsFile
 from edge_agent.stats import AgentStats
-from edge_agent.tier_choice import TierChoice
 from edge_agent.track.tracker import Tracker
 from fovea import __version__
-from fovea.core.budget import Budget
-from fovea.core.gate import Gate, RuleGate
 from fovea.core.latency import EwmaPredictor
-from fovea.core.learned_gate import gate_from_json
 from fovea.core.ports import Clock, Detector
 from fovea.link.case_spool import CaseSpool
 from fovea.link.case_uploader import CaseUploader, UploaderSettings
@@ -51,18 +46,19 @@ from fovea.link.link import Link, LinkState, LinkStatus, Listener
 from fovea.link.spool_index import SpoolLimits
 from fovea.link.upstream import Upstream
 from fovea.link.upstreams import Upstreams
+from fovea.process.clock import SystemClock
 from fovea.process.config_parts import bundle_path
-from fovea.process.resources import ResourceMonitor, machine_monitor
-from fovea.runtime.autotune import quality_of
+from fovea.process.resources import machine_monitor
 from fovea.runtime.bundle import Bundle
 from fovea.runtime.onnx_detector import OnnxDetector, nms_for_answers
+
+if TYPE_CHECKING:
+    from edge_agent.updates.bootstrap import Booted
 
 _log = logging.getLogger(__name__)
 
 _DEVICE = "cpu"
 _JPEG_QUALITY = 90
-_UNKNOWN_QUALITY = 0.5
-"""Of a model whose report says nothing."""
 
 
 def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | None = None) -> BuiltAgent:
@@ -74,8 +70,11 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
     """
     clock = clock or SystemClock()
     boot_id, inbox, outage = secrets.token_hex(6), Inbox(), OutageTeller()
-    bundle = Bundle.open(bundle_path(config.bundle))
-    config = policy_config.with_policy(config, bundle.policies())
+    bundle, own, booted = _running(config, detector)
+    monitor = machine_monitor(lambda: inbox.waiting, config.resources_every_ms / 1000, clock.monotonic_s)
+    foresight = Foresight(bundle.find_latency() or EwmaPredictor())
+    regimes = Regimes(config, foresight, lambda: monitor.state)
+    regime = regimes.of(bundle)
     names = LabelNames(bundle.manifest.label_set)
     publisher = FanOut(_publishers(config, names, bundle.manifest.labels))
     cameras = {
@@ -90,28 +89,32 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
         )
         for camera in config.cameras
     }
-    judging = _judging(bundle, config)
-    ab = policy_config.ab_test(config, bundle.policies(), judging, clock)
+    ab = policy_config.ab_test(config, bundle.policies(), regime.judging, clock)
     if ab is not None:
-        judging = replace(judging, decide_now=lambda: ab.decide)
-    detector = detector or _opened(bundle, config, judging)
-    detectors = [detector]
+        regime = replace(
+            regime, judging=replace(regime.judging, decide_now=lambda: ab.decide), purse=ab.purse
+        )
+    detectors = [own]
     if config.idle_bundle is not None:
         cheaper = Bundle.open(bundle_path(config.idle_bundle))
-        detectors.append(_opened(cheaper, config, judging))
+        detectors.append(_opened(cheaper, config, regime.judging))
         names.learn(cheaper.manifest.label_set)
     spool = None if config.spool is None else _spool(config.spool)
-    metrics = PrometheusMetrics(detector.ref, _DEVICE)
+    metrics = PrometheusMetrics(own.ref, _DEVICE)
     stats = AgentStats(cameras, clock)
-    observer = Observers([metrics, stats])
+    observer = Observers([metrics, stats] if booted is None else [metrics, stats, booted.watch])
+    on_end: OnEnd = inbox.errand_ended
+    host = updates = None
+    if booted is not None:
+        host = booted.host(regime, regimes, names, monitor, metrics.model_changed, clock)
+        on_end = partial(_tell_both, inbox.errand_ended, host.ended)
     keeping = CaseKeeping(spool, _JPEG_QUALITY if config.edge is None else config.edge.jpeg_quality)
     escalation = None
     if config.edge is not None:
         link = _link(config.edge, partial(_tell_link, outage))
         in_flight = config.edge.max_in_flight
-        escalation = Escalation(link, keeping, in_flight, clock, inbox.errand_ended, observer)
-    monitor = machine_monitor(lambda: inbox.waiting, config.resources_every_ms / 1000, clock.monotonic_s)
-    foresight = Foresight(bundle.find_latency() or EwmaPredictor())
+        regions = settings.region_settings(config.edge)
+        escalation = Escalation(link, keeping, in_flight, clock, on_end, observer, regions)
     agent = Agent(
         {
             camera.name: _seat(
@@ -119,7 +122,7 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
                 cameras[camera.name],
                 detectors,
                 ObjectWatch(camera.name, boot_id, names, settings.object_settings(camera)),
-                judging,
+                regime.judging,
                 clock,
             )
             for camera in config.cameras
@@ -128,23 +131,27 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
             inbox,
             escalation,
             keeping,
-            _purse(config, judging.gate) if ab is None else ab.purse,
+            regime.purse,
             publisher,
             observer,
             names,
             outage,
             foresight,
-            _tier_choice(config, bundle, foresight, monitor),
+            regime.choice,
             ab,
         ),
-        policy_config.agent_settings(config, bundle.policies()),
+        regime.settings,
         clock,
         random.Random().random,
     )
+    if booted is not None and host is not None:
+        from edge_agent.updates.bootstrap import AgentUpdates
+
+        updates = AgentUpdates(config, booted, host, agent, publisher, boot_id, clock)
     uploader = _uploader(config.spool, spool, escalation)
     view = AgentView(
         config.device,
-        detector.ref,
+        own,
         agent,
         cameras,
         stats,
@@ -158,6 +165,7 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
         monitor.facts,
         foresight.figures,
         dict if ab is None else ab.figures,
+        dict if updates is None else updates.figures,
     )
     metrics.watch(view.figures)
     return BuiltAgent(
@@ -173,7 +181,26 @@ def build(config: AgentConfig, detector: Detector | None = None, clock: Clock | 
         stats,
         view,
         monitor,
+        updates,
     )
+
+
+def _running(config: AgentConfig, detector: Detector | None) -> tuple[Bundle, Detector, Booted | None]:
+    """The model to begin with, made ready: that of the configuration, or, where others come by themselves, the one
+    that was running last. What updates need is loaded only where they are wanted: it takes memory."""
+
+    def opened(bundle: Bundle) -> Detector:
+        return _opened(
+            bundle, config, judging_of(bundle, policy_config.with_policy(config, bundle.policies()))
+        )
+
+    bundle = Bundle.open(bundle_path(config.bundle))
+    if config.updates is None:
+        return bundle, detector or opened(bundle), None
+    from edge_agent.updates.bootstrap import Booted
+
+    booted = Booted.from_disk(config.updates, bundle, opened, detector)
+    return booted.running, booted.slot, booted
 
 
 def _opened(bundle: Bundle, config: AgentConfig, judging: Judging) -> Detector:
@@ -229,36 +256,6 @@ def _link(config: EdgeLinkConfig, listener: Listener) -> Link:
     return link
 
 
-def _judging(bundle: Bundle, config: AgentConfig) -> Judging:
-    """With the gate that was fitted for the model, or the hand-set rules for a model without one."""
-    features = settings.feature_settings(config.gate)
-    gate: Gate = RuleGate(settings.rule_gate_settings(config.gate))
-    found = bundle.find_gate()
-    if found is not None:
-        gate = fitted = gate_from_json(found)
-        features = replace(features, class_weights=fitted.class_weights)
-    return Judging(
-        gate,
-        settings.decide_settings(config),
-        features,
-        tell_from=config.tell_from,
-        is_edge_meant=config.edge is not None,
-    )
-
-
-def _purse(config: AgentConfig, gate: Gate) -> Purse:
-    budget = Budget(config.budget.asks_per_s, config.budget.bytes_per_s or math.inf, config.budget.burst_s)
-    return purse_for(gate, budget)
-
-
-def _tier_choice(
-    config: AgentConfig, bundle: Bundle, foresight: Foresight, monitor: ResourceMonitor
-) -> TierChoice | None:
-    quality = quality_of(bundle)
-    qoe = settings.qoe_settings(config, _UNKNOWN_QUALITY if quality is None else quality)
-    return None if qoe is None else TierChoice(qoe, foresight, lambda: monitor.state)
-
-
 def _seat(
     config: CameraConfig,
     camera: Camera,
@@ -287,6 +284,11 @@ def _uploader(
     uploader = CaseUploader(spool, escalation.link.deliver, pace, lambda: escalation.in_flight > 0)
     escalation.link.listen(uploader.link_changed)
     return uploader
+
+
+def _tell_both(first: OnEnd, second: OnEnd, ended: Ended) -> None:
+    first(ended)
+    second(ended)
 
 
 def _tell_camera(publisher: Publisher, inbox: Inbox, state: CameraState) -> None:

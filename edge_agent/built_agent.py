@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING
 
 from edge_agent.agent import Agent
 from edge_agent.capture.camera import Camera, CameraState, stop_all
@@ -18,13 +19,17 @@ from fovea.link.case_spool import CaseSpool
 from fovea.link.case_uploader import CaseUploader
 from fovea.process.resources import ResourceMonitor
 
+if TYPE_CHECKING:
+    from edge_agent.updates.bootstrap import AgentUpdates
+
 _USUAL_FPS = 25.0
 """Told of a camera that gives all the frames it has."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How it ended. is_hung: a frame never came back from the model. left: cameras whose thread sits in a read."""
+    """How it ended. is_hung: a frame never came back from the model. left: cameras whose thread sits in a read, and
+    `updates` where a model is still being opened or tried."""
 
     is_hung: bool
     left: tuple[str, ...]
@@ -46,6 +51,7 @@ class BuiltAgent:
     stats: AgentStats
     view: AgentView
     monitor: ResourceMonitor
+    updates: AgentUpdates | None = None
 
     @property
     def detector(self) -> Detector:
@@ -69,19 +75,22 @@ class BuiltAgent:
         self.agent.start()
         for camera in self.cameras.values():
             camera.start()
+        if self.updates is not None:
+            self.updates.start()
 
     def stop(self, timeout_s: float) -> Ending:
         """Ends everything within about `timeout_s`: frames first, then what is under way upwards (which becomes cases
         on the disk), the goodbye to the broker last."""
         for camera in self.cameras.values():
             camera.begin_stop()
+        has_left_updates = self.updates is not None and not self.updates.stop(timeout_s * 0.2)
         is_hung = not self.agent.stop(timeout_s * 0.25)
         if self.uploader is not None:
             self.uploader.stop(timeout_s * 0.05)
         if self.escalation is not None:
             self.escalation.stop(timeout_s * 0.25)
         self.keeping.stop(timeout_s * 0.15)
-        left = stop_all(self.cameras.values(), timeout_s * 0.1)
+        left = [*stop_all(self.cameras.values(), timeout_s * 0.1), *["updates"] * has_left_updates]
         self.publisher.stop(timeout_s * 0.2)
         self.monitor.stop(timeout_s * 0.05)
         if self.spool is not None:

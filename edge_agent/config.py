@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from edge_agent.camera_config import CameraConfig, Name, QoeWeightsConfig, Share
+from edge_agent.updates.config import AgentUpdatesConfig
 from fovea.core.detections import TOLD_FROM
 from fovea.mqtt.config import BrokerConfig
 from fovea.process.config_parts import (
@@ -40,6 +41,9 @@ class EdgeLinkConfig(Part):
     """how pictures travel; auto: raw within this machine, jpeg to others"""
     jpeg_quality: Annotated[int, Field(ge=30, le=100)] = 90
     """of pictures that travel as jpeg, and of those in the spool"""
+    regions: Literal["auto", "never"] = "never"
+    """auto: only the parts of a frame are sent that hold the doubt about it, where these are few and whoever is asked
+    takes such pictures; audits are whole frames always"""
     max_in_flight: Annotated[int, Field(ge=1, le=64)] = 4
     """questions under way at most"""
 
@@ -202,6 +206,8 @@ class AgentConfig(Part):
     """where events are posted to"""
     spool: SpoolConfig | None = None
     """where hard cases are kept; nowhere when it is left out"""
+    updates: AgentUpdatesConfig | None = None
+    """where other models come from; `bundle` runs for ever when it is left out"""
     resources_every_ms: Annotated[float, Field(ge=50, le=60_000)] = 500.0
     """how often CPU, memory, heat, GPU and queue of this machine are looked at"""
     metrics: Address | None = None
@@ -223,6 +229,8 @@ class AgentConfig(Part):
             raise ValueError("expected policy or ab, got both")
         if self.ab is not None and self.edge is None:
             raise ValueError("ab: expected an edge to be asked, there is none")
+        if self.ab is not None and self.updates is not None:
+            raise ValueError("expected ab or updates, got both: policies are compared on one model")
         return self
 
     @model_validator(mode="after")
@@ -257,6 +265,7 @@ class AgentConfig(Part):
                 "mqtt": mqtt,
                 "webhook": webhook,
                 "spool": spool,
+                "updates": self.updates and self.updates.resolved(folder),
                 "results_file": file(self.results_file),
                 "stats_file": file(self.stats_file),
             }

@@ -17,8 +17,7 @@ from edge_agent.publish.publishing import Publisher
 from edge_agent.stats import AgentFigures, AgentStats, CameraFigures
 from edge_agent.thread_cpu import thread_cpu_s
 from fovea.core.ab import ArmFigures
-from fovea.core.detections import ModelRef
-from fovea.core.ports import Clock
+from fovea.core.ports import Clock, Detector
 from fovea.process.metrics_http import Health
 
 _log = logging.getLogger(__name__)
@@ -46,7 +45,7 @@ class AgentView:
     def __init__(
         self,
         device: str,
-        model: ModelRef,
+        detector: Detector,
         agent: Agent,
         cameras: Mapping[str, CameraFacts],
         stats: AgentStats,
@@ -60,9 +59,10 @@ class AgentView:
         resources: Facts = dict,
         forecasts: Facts = dict,
         ab: Callable[[], Mapping[str, ArmFigures]] = dict,
+        updates: Counting = dict,
     ) -> None:
         self._device = device
-        self._model = model
+        self._detector = detector
         self._agent = agent
         self._cameras = cameras
         self._stats = stats
@@ -76,6 +76,7 @@ class AgentView:
         self._resources = resources
         self._forecasts = forecasts
         self._ab = ab
+        self._updates = updates
 
     @property
     def is_stuck(self) -> bool:
@@ -91,6 +92,7 @@ class AgentView:
             "link": self.link().get("status"),
             "cameras": {name: camera.state.phase.value for name, camera in self._cameras.items()},
             "resources": dict(self._resources()),
+            **_update_facts(self._updates()),
         }
         return Health(not self.is_stuck and not is_broken, facts)
 
@@ -99,7 +101,7 @@ class AgentView:
         cameras = tuple(self._camera(name) for name in self._cameras)
         return AgentFigures(
             device=self._device,
-            model=str(self._model),
+            model=str(self._detector.ref),
             up_s=round(self._stats.up_s, 2),
             is_healthy=self.health().is_healthy,
             cameras=cameras,
@@ -116,6 +118,7 @@ class AgentView:
             forecasts=dict(self._forecasts()),
             ab=dict(self._ab()),
             threads_cpu_s=thread_cpu_s(),
+            updates=dict(self._updates()),
         )
 
     def health_facts(self) -> dict[str, object]:
@@ -132,6 +135,7 @@ class AgentView:
             "resources": figures.resources,
             "forecasts": figures.forecasts,
             "ab": {arm: asdict(each) for arm, each in figures.ab.items()},
+            **_update_facts(figures.updates),
             "cameras": {
                 camera.name: {
                     "condition": camera.condition,
@@ -171,6 +175,13 @@ class AgentView:
             idle_level=0 if idling is None else idling.pace.level,
             wanted_fps=None if idling is None else idling.pace.fps,
         )
+
+
+def _update_facts(state: Mapping[str, object]) -> dict[str, object]:
+    """The short form of what is reported in full elsewhere; empty without updates."""
+    if not state:
+        return {}
+    return {"updates": {name: state[name] for name in ("phase", "reason", "serial")}}
 
 
 class StatsFile:

@@ -7,8 +7,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
+import numpy as np
+
 from edge_agent.track.tracker import Tracker
 from edge_agent.track.tracking import Tracking
+from fovea.core.arrays import frozen_boxes
 from fovea.core.deciding import STILL, DecideSettings, Situation, decide
 from fovea.core.detections import TOLD_FROM, Detections
 from fovea.core.features import FeatureSettings, FrameFeatures, SceneFacts, contrast_of, frame_features
@@ -21,7 +24,7 @@ from fovea.core.routing import Reason, Route, RouteDecision, Tier
 
 if TYPE_CHECKING:
     from edge_agent.capture.motion import Motion
-    from fovea.core.arrays import ImageArray
+    from fovea.core.arrays import FloatArray, ImageArray
     from fovea.core.detections import Inference
 
 EDGE_LOST = "edge_lost"
@@ -31,6 +34,8 @@ EDGE_BUSY = "edge_busy"
 
 Weighing = Callable[[Opinion, Detections], Situation]
 """What is possible for a frame of which the gate has that opinion, and in which that was told."""
+
+_NOWHERE = frozen_boxes("motion", np.empty((0, 4), np.float32))
 
 GATE_OFF = RouteDecision(Route.LOCAL, (Reason.SWITCHED_OFF,))
 """The decision about a frame while asking is switched off."""
@@ -60,7 +65,8 @@ class Judging:
 @dataclass(frozen=True, slots=True, eq=False)
 class Walked:
     """One frame and all that came of it. `own` is all that this camera's model alone said, the weak boxes too (of a
-    frame that was skipped: what is carried on); the decide times are None where there was nothing to decide."""
+    frame that was skipped: what is carried on); the decide times are None where there was nothing to decide.
+    `motion_xyxy` f32[M, 4] px: where something moves."""
 
     frame: Frame
     result: FrameResult
@@ -68,6 +74,13 @@ class Walked:
     own: TierAnswer
     decide_cpu_s: float | None = None
     decide_wall_s: float | None = None
+    motion_xyxy: FloatArray = field(default_factory=lambda: _NOWHERE)
+
+    @property
+    def places_xyxy(self) -> FloatArray:
+        """f32[M, 4] px: where things were lost from view just now, and where something moves."""
+        lost = np.array([track.box_xyxy for track in self.tracking.vanished], np.float32).reshape(-1, 4)
+        return np.concatenate([lost, self.motion_xyxy])
 
 
 class FrameWalk:
@@ -102,6 +115,10 @@ class FrameWalk:
         looked_s = self._clock.monotonic_s()
         stage_ms["detect"] = (looked_s - seen_s) * 1000
         return self._judged(frame, inference, motion, stage_ms, looked_s, audit_draw, situation)
+
+    def judge_by(self, judging: Judging) -> None:
+        """From the next frame on. For the thread that walks."""
+        self._judging = judging
 
     def carry(self, frame: Frame, late: Detections, tier: Tier) -> Tracking:
         """Takes in what `tier` says about an earlier frame; the tracks as they are now. The frame itself is never
@@ -170,6 +187,7 @@ class FrameWalk:
             TierAnswer(Tier.AGENT, inference.detections, self._detector.labels),
             decide_cpu_s,
             decide_s,
+            _NOWHERE if motion is None else motion.boxes_xyxy,
         )
 
     def _result(

@@ -1,4 +1,4 @@
-"""What waits for the one thread that looks at frames: cameras with a frame, questions that ended, lost cameras."""
+"""What waits for the one thread that looks at frames: cameras with a frame, ended questions, lost cameras, chores."""
 
 from __future__ import annotations
 
@@ -6,17 +6,19 @@ import threading
 from collections import deque
 from dataclasses import dataclass
 
+from edge_agent.chore import Chore
 from edge_agent.escalation import Ended
 from edge_agent.turns import Turns
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Work:
-    """All that ended or was lost since the last time, in order, and the one camera whose turn it is."""
+    """All that ended, was lost or came to be done, in order, and the one camera whose turn it is."""
 
     ended: tuple[Ended, ...] = ()
     lost: tuple[str, ...] = ()
     camera: str | None = None
+    chores: tuple[Chore, ...] = ()
 
 
 class Inbox:
@@ -27,6 +29,7 @@ class Inbox:
         self._turns = Turns()
         self._ended: deque[Ended] = deque()
         self._lost: deque[str] = deque()
+        self._chores: deque[Chore] = deque()
         self._is_closed = False
 
     def frame_ready(self, camera: str) -> None:
@@ -43,6 +46,15 @@ class Inbox:
         with self._changed:
             self._lost.append(camera)
             self._changed.notify()
+
+    def do(self, chore: Chore) -> None:
+        """Cancelled at once when it is closed."""
+        with self._changed:
+            if not self._is_closed:
+                self._chores.append(chore)
+                self._changed.notify()
+                return
+        chore.cancel()
 
     def take(self, timeout_s: float | None) -> Work | None:
         """Waits until there is something, or `timeout_s` is over (an empty Work then). None: it is closed."""
@@ -62,16 +74,20 @@ class Inbox:
             return not (self._ended or self._lost or len(self._turns))
 
     def close(self) -> None:
-        """Whoever waits goes on with None; what is in it stays."""
+        """Whoever waits goes on with None; what is in it stays, but chores are cancelled."""
         with self._changed:
             self._is_closed = True
+            chores, self._chores = self._chores, deque()
             self._changed.notify_all()
+        for chore in chores:
+            chore.cancel()
 
     def _has_news(self) -> bool:
-        return self._is_closed or bool(self._ended or self._lost or len(self._turns))
+        return self._is_closed or bool(self._ended or self._lost or self._chores or len(self._turns))
 
     def _work(self) -> Work:
-        work = Work(tuple(self._ended), tuple(self._lost), self._turns.next())
+        work = Work(tuple(self._ended), tuple(self._lost), self._turns.next(), tuple(self._chores))
         self._ended.clear()
         self._lost.clear()
+        self._chores.clear()
         return work

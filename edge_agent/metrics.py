@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Gauge
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -56,13 +57,19 @@ class PrometheusMetrics:
         self._decide_s = self._histogram(
             "fovea_decide_cpu_seconds", "CPU time of features, gate and decision.", _DECIDE_SECONDS
         )
-        info = Gauge(
+        self._device = device
+        self._model = Gauge(
             "fovea_model",
             "1 for the model that runs.",
             ("name", "version", "sha256", "device"),
             registry=self.registry,
         )
-        info.labels(model.name, model.version, model.sha256, device).set(1)
+        self.model_changed(model)
+
+    def model_changed(self, model: ModelRef) -> None:
+        """Another one runs from now on."""
+        self._model.clear()
+        self._model.labels(model.name, model.version, model.sha256, self._device).set(1)
 
     def watch(self, figures: Callable[[], AgentFigures]) -> None:
         """Also tells what stands in `figures`, asked at every scrape."""
@@ -134,6 +141,8 @@ class _FiguresCollector(Collector):
         yield _of_arms(figures.ab)
         yield _by_name("resources", figures.resources)
         yield _by_name("forecasts", figures.forecasts)
+        if figures.updates:
+            yield from _of_updates(figures.updates)
 
 
 def _by_name(name: str, counts: Mapping[str, object]) -> Metric:
@@ -156,6 +165,17 @@ def _of_arms(arms: Mapping[str, ArmFigures]) -> Metric:
             if estimate is not None:
                 family.add_metric((arm, figures.policy, what), estimate.value)
     return family
+
+
+def _of_updates(state: Mapping[str, Any]) -> Iterator[Metric]:
+    """Of a ReportedState as JSON."""
+    phase = GaugeMetricFamily("fovea_update_phase", "1 for what an update has come to.", labels=("phase",))
+    phase.add_metric((str(state["phase"]),), 1)
+    yield phase
+    numbers: dict[str, object] = {name: state[name] for name in ("serial", "counter_floor")}
+    for part in ("health", "asked", "agreement", "shadow"):
+        numbers |= {f"{part}_{name}": number for name, number in (state[part] or {}).items()}
+    yield _by_name("updates", numbers)
 
 
 def _link_up(figures: AgentFigures) -> float:

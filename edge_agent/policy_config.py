@@ -24,9 +24,12 @@ _USUAL_FPS = 25.0
 def with_policy(config: AgentConfig, policies: Sequence[Policy]) -> AgentConfig:
     """The configuration as the policy that it names has it; as it is where it names none. How answers are merged is
     the business of who merges them. Raises NotFound, naming the policies of the bundle, for one that is not there."""
-    if config.policy is None:
-        return config
-    found = apply_policy(asking_settings(config), find_policy(policies, config.policy), frames_per_s(config))
+    return config if config.policy is None else following(config, find_policy(policies, config.policy))
+
+
+def following(config: AgentConfig, policy: Policy) -> AgentConfig:
+    """The configuration as this policy has it."""
+    found = apply_policy(asking_settings(config), policy, frames_per_s(config))
     weights = config.qoe.weights.model_copy(
         update={name: getattr(found.qoe, name) for name in type(config.qoe.weights).model_fields}
     )

@@ -24,6 +24,7 @@ from fovea.core.features import FeatureSettings
 from fovea.core.gate import RuleGateSettings
 from fovea.core.labels import label_named
 from fovea.core.qoe import Priorities
+from fovea.core.regions import RegionSettings
 from fovea.core.routing import Route
 from fovea.link.encoding import PixelEncoding
 from fovea.link.upstream import UpstreamSettings
@@ -158,6 +159,11 @@ def upstream_settings(config: EdgeLinkConfig) -> UpstreamSettings:
         jpeg_quality=config.jpeg_quality,
         tls=None if config.tls is None else read_pems(config.tls, "edge.tls"),
     )
+
+
+def region_settings(config: EdgeLinkConfig) -> RegionSettings | None:
+    """None where whole frames are always asked about."""
+    return RegionSettings() if config.regions == "auto" else None
 
 
 def webhook_settings(config: WebhookConfig) -> WebhookSettings:

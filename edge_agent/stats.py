@@ -7,6 +7,7 @@ import threading
 from collections import Counter, defaultdict, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -97,6 +98,8 @@ class AgentFigures:
     ab: Mapping[str, ArmFigures] = field(default_factory=dict)
     """of two policies that are compared, by arm; empty where none are"""
     threads_cpu_s: Mapping[str, float] = field(default_factory=dict)
+    updates: Mapping[str, Any] = field(default_factory=dict)
+    """the ReportedState of the device as JSON; empty where no updates are configured"""
 
     def as_json(self) -> dict[str, object]:
         return asdict(self)

@@ -101,6 +101,7 @@ class FakeLink:
         self.may_ask = True
         self.status = LinkStatus.UP
         self.is_busy = False
+        self.takes_mosaics = False
         self.round_trip_ms: float | None = 1.0
         self.open = threading.Event()
         self.open.set()

@@ -38,6 +38,7 @@ class FakeLink:
         self._listeners: list[Listener] = []
         self.may_ask_now = True
         self.is_busy = False
+        self.takes_mosaics = False
         self.round_trip_ms: float | None = None
         self.fail_with: FoveaError | None = None
         self.is_closed = False

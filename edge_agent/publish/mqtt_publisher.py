@@ -17,6 +17,7 @@ from edge_agent.publish.messages import (
     result_message,
     state_message,
     status_message,
+    to_json,
 )
 from edge_agent.publish.publishing import (
     CameraCondition,
@@ -32,7 +33,7 @@ from edge_agent.track.tracking import Tracking
 from fovea.core.errors import Malformed
 from fovea.core.result import FrameResult
 from fovea.mqtt.link import MqttLink
-from fovea.mqtt.names import client_id_of, topic_part
+from fovea.mqtt.names import client_id_of, model_desired, model_reported, topic_part
 from fovea.mqtt.outbox import Lane, Message
 from fovea.mqtt.settings import MqttSettings
 
@@ -55,6 +56,7 @@ class MqttPublisher:
         Home Assistant). Raises Malformed for an empty name, NotFound and Malformed for TLS files."""
         self._device = device
         self._topics = Topics(device)
+        self._model_desired = model_desired(device)
         self._cameras = {topic_part(camera): camera for camera in cameras}
         self._names = names
         self._clock_synced = clock_synced
@@ -62,7 +64,7 @@ class MqttPublisher:
             settings,
             client_id_of(device),
             self._topics.available,
-            filters=[self._topics.commands],
+            filters=[self._topics.commands, self._model_desired],
             first_filters=self._topics.retained_of_cameras,
             on_message=self._take_message,
         )
@@ -71,6 +73,7 @@ class MqttPublisher:
         self._not_online: set[str] = set()
         self._commands: Counter[str] = Counter()
         self._on_command: OnCommand | None = None
+        self._on_look: Callable[[], None] = _no_look
         for topic, payload in (announcements or {}).items():
             self._put_latest(topic, payload)
 
@@ -111,8 +114,14 @@ class MqttPublisher:
         encode = partial(self._health_bytes, dict(facts))
         self._link.put(Message(self._topics.health, encode, Lane.LATEST))
 
+    def publish_model_state(self, state: Mapping[str, object]) -> None:
+        self._put_latest(model_reported(self._device), to_json(state))
+
     def on_command(self, callback: OnCommand) -> None:
         self._on_command = callback
+
+    def on_look(self, callback: Callable[[], None]) -> None:
+        self._on_look = callback
 
     @property
     def counts(self) -> Mapping[str, int]:
@@ -154,7 +163,9 @@ class MqttPublisher:
     # What comes in.
 
     def _take_message(self, topic: str, payload: bytes, is_retained: bool) -> None:
-        if topic.endswith("/set"):
+        if topic == self._model_desired:
+            self._on_look()  # whatever it says: what to run is in the signed release alone
+        elif topic.endswith("/set"):
             self._take_command(topic, payload, is_retained)
         elif is_retained and payload:
             self._take_leftover(topic)
@@ -189,3 +200,7 @@ class MqttPublisher:
                 self._put_latest(topic, b"")
             elif "/counts/" in topic:
                 self._put_counts({topic: 0})
+
+
+def _no_look() -> None:
+    """Nobody wants to know."""

@@ -166,8 +166,16 @@ class Publisher(Protocol):
         """Figures about the agent itself: anything that JSON can say; numbers that are not finite become null."""
         ...
 
+    def publish_model_state(self, state: Mapping[str, object]) -> None:
+        """Which model runs and what an update has come to: a `fovea.core.release.ReportedState` as JSON."""
+        ...
+
     def on_command(self, callback: OnCommand) -> None:
         """Who is told about commands; the last one given. To be called before `start`."""
+        ...
+
+    def on_look(self, callback: Callable[[], None]) -> None:
+        """Who is told that there may be another model to run; the last one given. To be called before `start`."""
         ...
 
     @property
@@ -209,7 +217,13 @@ class NullPublisher:
     def publish_health(self, facts: Mapping[str, object]) -> None:
         return
 
+    def publish_model_state(self, state: Mapping[str, object]) -> None:
+        return
+
     def on_command(self, callback: OnCommand) -> None:
+        return
+
+    def on_look(self, callback: Callable[[], None]) -> None:
         return
 
     @property
@@ -258,9 +272,17 @@ class FanOut:
         for publisher in self._publishers:
             publisher.publish_health(facts)
 
+    def publish_model_state(self, state: Mapping[str, object]) -> None:
+        for publisher in self._publishers:
+            publisher.publish_model_state(state)
+
     def on_command(self, callback: OnCommand) -> None:
         for publisher in self._publishers:
             publisher.on_command(callback)
+
+    def on_look(self, callback: Callable[[], None]) -> None:
+        for publisher in self._publishers:
+            publisher.on_look(callback)
 
     @property
     def counts(self) -> Mapping[str, int]:

@@ -16,8 +16,8 @@ from paho.mqtt.enums import CallbackAPIVersion, LogLevel, MQTTErrorCode, MQTTPro
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from edge_agent.publish.mqtt_settings import LARGEST_PAUSE_S, MqttSettings
-from edge_agent.publish.outbox import Lane, Message, Outbox
+from fovea.mqtt.outbox import Lane, Message, Outbox
+from fovea.mqtt.settings import LARGEST_PAUSE_S, MqttSettings
 
 log = logging.getLogger(__name__)
 

@@ -21,10 +21,12 @@ _LONG_AGO = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ChannelFloor:
-    """The newest desired state of a group that was accepted, and its `order_digest`: one serial has one content."""
+    """The newest desired state of a group that was accepted, and its `order_digest`: one serial has one content.
+    signed_sha256 is of all of it, times included."""
 
     serial: int
     sha256: str
+    signed_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +51,13 @@ class Floors:
     def family(self, name: str) -> FamilyFloor:
         return self.families.get(name, FamilyFloor(0, _LONG_AGO))
 
-    def with_accepted(self, desired: DesiredState, now: datetime) -> Floors:
-        groups = {**self.groups, desired.group: ChannelFloor(desired.serial, order_digest(desired))}
-        return replace(self, groups=groups, seen_at=max(self.seen_at, desired.issued_at, now))
+    def with_accepted(self, desired: DesiredState, now: datetime, latest_credible: datetime) -> Floors:
+        """The signed time counts up to `latest_credible`, and once: the same order again moves nothing further."""
+        accepted = ChannelFloor(desired.serial, order_digest(desired), _signed_digest(desired))
+        is_new = accepted != self.group(desired.group)
+        signed_at = min(desired.issued_at, latest_credible) if is_new else now
+        groups = {**self.groups, desired.group: accepted}
+        return replace(self, groups=groups, seen_at=max(self.seen_at, signed_at, now))
 
     def with_committed(self, family: str, counter: int, ordered_at: datetime) -> Floors:
         """Also downwards: what a newer order took back is the new floor."""
@@ -82,6 +88,10 @@ def order_digest(desired: DesiredState) -> str:
     form = to_json_form(desired)
     order = {name: form[name] for name in form if name not in ("issued_at", "expires_at")}
     return hashlib.sha256(canonical_json(order)).hexdigest()
+
+
+def _signed_digest(desired: DesiredState) -> str:
+    return hashlib.sha256(canonical_json(to_json_form(desired))).hexdigest()
 
 
 class FloorFile:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Final
 
@@ -96,6 +97,12 @@ class SignedRelease:
         self._fetcher = fetcher
         self._folder = folder
         self._base_url = base_url
+
+    @property
+    def good_until(self) -> datetime:
+        """When the timestamp expires; whatever was signed for this state was signed before."""
+        expires: datetime = self._updater._trusted_set.timestamp.expires
+        return expires
 
     def desired(self, group: str) -> DesiredState:
         """The order for a group; fetched only when it is another one than last time."""

@@ -195,7 +195,8 @@ class Updater:
         now = self._time.now()
         check_desired(desired, self._identity.group, self._identity.family, floors, now)
         # `now` is certain, too: the signatures that were just checked have not expired at it.
-        accepted = floors.with_accepted(desired, now)
+        latest = min(self._time.latest_credible(), signed.good_until)
+        accepted = floors.with_accepted(desired, now, latest)
         is_same = accepted.groups == floors.groups
         if not is_same or accepted.seen_at - floors.seen_at > _TIME_KEPT_EVERY:
             self._floors.write(accepted)
@@ -228,11 +229,15 @@ class Updater:
             self._refuse(self._fail(pin, desired.serial, str(error), has_run=False))
             return
         replaced = self._store.current()
-        order = Order(pin, desired.serial, desired.issued_at, facts.counter, desired.probation, replaced)
+        # A time that is not credible must not make every later order look older than this one.
+        ordered_at = min(desired.issued_at, self._floors.read().seen_at)
+        order = Order(pin, desired.serial, ordered_at, facts.counter, desired.probation, replaced)
         self._write(replace(self._record, order=order, failed=None))
         bundle = self._store.begin_probation(pin.ref, self._settings.boot_tries)
         try:
             self._host.switch_to(bundle)
+        except Cancelled:  # the process ends, the model is not to blame: the next start has it on probation
+            raise
         except FoveaError as error:
             said = self._fail(pin, desired.serial, f"it cannot be made ready: {error}", has_run=True)
             self._store.step_back()  # the host has kept the old one running

@@ -23,10 +23,10 @@ from edge_agent.capture.camera import (
 from edge_agent.capture.mask import Polygon
 from edge_agent.capture.source import FrameSource, SourceSpec
 from edge_agent.capture.sources.url import SourceKind
-from edge_agent.clock import SystemClock
 from fovea.core.errors import FoveaError, Malformed, NotFound, Unavailable
 from fovea.core.frame import Frame, ImageSize
 from fovea.core.ports import Clock
+from fovea.process.clock import SystemClock
 from tests.fake_sources import FakeSource, Step, flat
 from tests.unit.test_agent_sources import write_picture, write_video
 

@@ -61,7 +61,7 @@ http://, https://, v4l2://, file://, sim://, got 'ftp://camera'
   line 8, cameras.3.zones.0.corners: missing; expected at least 3 corners [x, y], each 0 to 1 of the picture
   line 9, edge.address: missing; expected host:port, or unix:PATH on the same machine
   line 9, edge.adress: no such key; expected one of address, encoding, fallbacks, jpeg_quality, \
-max_in_flight, tier, timeout_ms, tls (meant address?)
+max_in_flight, regions, tier, timeout_ms, tls (meant address?)
   line 9, edge.timeout_ms: Input should be greater than or equal to 10, got 5
   line 10, answer.first: Input should be 'first', got 'last'
   line 11, mqtt.port: Input should be greater than or equal to 1, got 0
@@ -175,9 +175,18 @@ def test_what_is_commented_out_in_the_shipped_configuration_is_sound_too() -> No
             line[2:].split("#")[0].rstrip().endswith(":") or line.startswith("#   ")
         )
         lines.append(line[2:] if is_key and not line.startswith("#   fovea") else line)
-    made = parsed("\n".join(lines))
+    assert parsed(without("updates", lines)).ab is not None
+    made = parsed(without("ab", lines))
     assert made.edge is not None and made.edge.tls is not None
     assert made.mqtt is not None and made.webhook is not None and made.spool is not None
+    assert made.updates is not None and made.updates.cert is not None
+
+
+def without(key: str, lines: list[str]) -> str:
+    """The text without this key of the first level and what stands below it."""
+    begin = next(index for index, line in enumerate(lines) if line.startswith(f"{key}:"))
+    end = next(index for index in range(begin + 1, len(lines)) if not lines[index].startswith(" "))
+    return "\n".join(lines[:begin] + lines[end:])
 
 
 def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:

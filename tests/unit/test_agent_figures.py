@@ -39,7 +39,7 @@ from fovea.core.routing import Reason, Route, RouteDecision, Tier
 from fovea.link.case_spool import SpoolCounts
 from tests.agent_fakes import FakePublisher
 from tests.builders import model_ref
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, FakeDetector
 
 SIZE = ImageSize(64, 48)
 
@@ -171,7 +171,7 @@ class Watched:
         self.stats = AgentStats(["front"], self.clock)
         self.view = AgentView(
             "porch",
-            model_ref(),
+            FakeDetector(ref=model_ref()),
             cast(Agent, self),
             {"front": self},
             self.stats,

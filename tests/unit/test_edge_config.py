@@ -48,7 +48,8 @@ TOLD = """\
 edge.yaml: 15 mistakes
   line 1, bundle: missing; expected the model: a .fovea file, or zoo:NAME for a bundled one
   line 1, lisen: no such key; expected one of bundle, cloud, device, limits, listen, log, max_batch, max_wait_ms, \
-merge, metrics, open_threads, queue, resources_every_ms, stop, stuck_after_s, threads, tls, tuned_file (meant listen?)
+merge, metrics, open_threads, queue, resources_every_ms, stop, stuck_after_s, threads, tls, tuned_file, updates \
+(meant listen?)
   line 2, listen: expected host:port with a port of 0 to 65535, got 'localhost'
   line 5, queue.max_item: no such key; expected one of aging_s, margin_ms, max_bytes, max_items (meant max_items?)
   line 6, queue.aging_s: Input should be less than or equal to 60, got nan

@@ -73,6 +73,7 @@ class FakeLink:
         self.told = told or (lambda question, timeout_s: cloud_answer())
         self.may_ask = True
         self.is_busy = False
+        self.takes_mosaics = False
         self.round_trip_ms: float | None = None
         self.asks: list[tuple[DetectQuestion, float]] = []
         self.listeners: list[Listener] = []

@@ -5,12 +5,13 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from securesystemslib.signer import CryptoSigner
-from tuf.api.metadata import TargetFile
+from tuf.api.metadata import Metadata, TargetFile
 
 from fovea.core.release import Phase
 from fovea.update.download import DownloadLimits
@@ -58,9 +59,12 @@ class Stage:
 
     def metadata(self, role: str) -> str:
         made = self.repository
-        return metadata_file(
-            role, {"targets": made.targets, "snapshot": made.snapshot, **made.delegated}[role]
-        )
+        signed: dict[str, Metadata[Any]] = {
+            "targets": made.targets,
+            "snapshot": made.snapshot,
+            **made.delegated,
+        }
+        return metadata_file(role, signed[role])
 
     def serve(self, files: dict[str, bytes]) -> None:
         self.server.files.clear()
@@ -215,13 +219,13 @@ def test_the_floors_survive_the_loss_of_either_of_their_files_and_damage_is_no_f
 
 @pytest.mark.parametrize("role", ["timestamp", "snapshot", "targets", MODELS, "channels"])
 def test_freeze_of_a_role(stage: Stage, role: str) -> None:
-    metadata = {
+    signed: dict[str, Metadata[Any]] = {
         "timestamp": stage.repository.timestamp,
         "snapshot": stage.repository.snapshot,
         "targets": stage.repository.targets,
         **stage.repository.delegated,
-    }[role]
-    metadata.signed.expires = later(-1)
+    }
+    signed[role].signed.expires = later(-1)
     stage.repository.add_model(NEW, 2)
     stage.repository.order(desired_state(2, NEW))
     stage.repository.publish(("targets", MODELS, "channels"))
@@ -239,6 +243,41 @@ def test_freeze_of_the_root(stage: Stage) -> None:
     stage.repository.root.signed.expires = later(-1)
     stage.repository.sign_root()
     assert stage.refusal().startswith("expired: Final root.json is expired")
+
+
+def test_an_order_from_the_year_2099_neither_ends_updates_for_good_nor_forbids_the_way_back(
+    stage: Stage,
+) -> None:
+    far = later(365 * 70)
+    stage.repository.add_model(NEW, 2)
+    stage.repository.order(desired_state(2, NEW, issued_at=far, expires_at=far + timedelta(days=6)))
+    stage.repository.publish()
+    stage.device.poll()
+    assert stage.device.settle().phase is Phase.COMMITTED
+    assert stage.device.reports[-1].clock_synced
+    back_at = stage.device.clock.now() + timedelta(minutes=2)
+    stage.repository.order(desired_state(3, OLD, issued_at=back_at, expires_at=back_at + timedelta(days=6)))
+    stage.repository.publish()
+    stage.device.poll()
+    assert stage.device.settle().phase is Phase.COMMITTED
+    assert stage.device.host.running == OLD.ref
+    stage.device.restart()
+    assert stage.device.poll().phase is Phase.COMMITTED
+
+
+def test_on_a_board_without_a_clock_the_year_2099_lasts_no_longer_than_the_timestamp(stage: Stage) -> None:
+    """Who holds the key of the orders, and not that of the timestamp, gains no more than a day or so."""
+    far, repository = later(365 * 70), stage.repository
+    stage.device.clock.set_wall(datetime(1970, 1, 1, tzinfo=UTC))
+    stage.device.restart()
+    repository.timestamp.signed.expires = later(1)
+    repository.order(desired_state(2, OLD, issued_at=far, expires_at=far + timedelta(days=6)))
+    repository.publish()
+    assert stage.device.poll().serial == 2
+    assert stage.device.poll().phase is Phase.REFUSED
+    repository.timestamp.signed.expires = later(2)
+    repository.publish_timestamp()
+    assert stage.device.poll().phase is Phase.COMMITTED
 
 
 def test_a_desired_state_that_has_run_out(stage: Stage) -> None:

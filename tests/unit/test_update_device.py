@@ -289,8 +289,9 @@ def test_a_clock_of_1970_does_not_make_expired_metadata_fresh(
         desired_state(2, OLD, issued_at=NOW + timedelta(days=29), expires_at=NOW + timedelta(days=40))
     )
     repository.publish()
-    assert device.poll().serial == 2
     device.clock.set_wall(datetime(1970, 1, 1, tzinfo=UTC))
+    device.restart()
+    assert device.poll().serial == 2
     device.restart()
     assert device.poll().reason is None
     device.clock.advance(2 * 86400)

@@ -115,6 +115,53 @@ def test_it_is_never_earlier_than_what_is_certain() -> None:
     assert (time_floor.now(), time_floor.clock_synced) == (NOW + timedelta(days=2), True)
 
 
+IN_2099 = datetime(2099, 1, 1, tzinfo=UTC)
+
+
+def test_a_signed_year_2099_moves_the_floor_no_further_than_is_credible_and_only_once() -> None:
+    absurd = replace(desired_state(4, OLD), issued_at=IN_2099, expires_at=IN_2099 + timedelta(days=6))
+    credible = NOW + timedelta(days=30)
+    once = Floors(seen_at=NOW).with_accepted(absurd, NOW, credible)
+    assert once.seen_at == credible
+    again = once.with_accepted(absurd, credible, credible + timedelta(days=30))
+    assert again.seen_at == credible
+
+
+def test_the_same_order_signed_again_moves_the_floor_again() -> None:
+    first = desired_state(4, OLD)
+    floors = Floors().with_accepted(first, first.issued_at, NOW)
+    renewed = replace(first, issued_at=NOW - timedelta(hours=1))
+    assert floors.with_accepted(renewed, first.issued_at, NOW).seen_at == renewed.issued_at
+
+
+def test_floors_of_an_earlier_version_are_read(tmp_path: Path) -> None:
+    form = Floors().with_accepted(desired_state(4, OLD), NOW, NOW).to_json()
+    del form["groups"][GROUP]["signed_sha256"]
+    (tmp_path / "floors.json").write_text(json.dumps(form))
+    assert FloorFile(tmp_path).read().group(GROUP).serial == 4
+
+
+def test_credible_is_what_the_wall_clock_says_and_on_a_board_without_one_a_month_more() -> None:
+    clock = FakeClock(NOW)
+    time_floor = TimeFloor(clock, NOW - timedelta(days=9))
+    assert time_floor.latest_credible() == NOW + timedelta(minutes=1)
+    clock.set_wall(datetime(1970, 1, 1, tzinfo=UTC))
+    assert time_floor.latest_credible() == NOW + timedelta(days=21)
+
+
+def test_a_synced_clock_stays_synced_however_often_an_absurd_time_is_signed() -> None:
+    clock = FakeClock(NOW)
+    time_floor, floors = TimeFloor(clock, NOW - timedelta(days=9)), Floors()
+    for serial in range(1, 50):
+        absurd = replace(
+            desired_state(serial, OLD), issued_at=IN_2099, expires_at=IN_2099 + timedelta(days=6)
+        )
+        floors = floors.with_accepted(absurd, time_floor.now(), time_floor.latest_credible())
+        time_floor.raise_to(floors.seen_at)
+        assert time_floor.clock_synced
+    assert time_floor.now() <= NOW + timedelta(minutes=1)
+
+
 @given(serials=st.lists(st.integers(1, 20), min_size=1, max_size=12))
 def test_accepted_serials_never_fall(serials: list[int]) -> None:
     floors, accepted = Floors(), []
@@ -124,7 +171,7 @@ def test_accepted_serials_never_fall(serials: list[int]) -> None:
             check_desired(desired, GROUP, FAMILY, floors, NOW)
         except UntrustedRelease:
             continue
-        floors = floors.with_accepted(desired, NOW)
+        floors = floors.with_accepted(desired, NOW, NOW)
         accepted.append(serial)
     assert accepted == sorted(accepted)
     assert floors.group(GROUP).serial == max(serials)
@@ -147,7 +194,7 @@ def test_a_release_below_the_floor_needs_an_order_that_is_newer_than_the_floor()
 
 
 def test_floors_come_back_from_the_disk_and_are_not_written_without_need(tmp_path: Path) -> None:
-    floors = Floors().with_accepted(desired_state(4, OLD), NOW).with_committed(FAMILY, 9, NOW)
+    floors = Floors().with_accepted(desired_state(4, OLD), NOW, NOW).with_committed(FAMILY, 9, NOW)
     FloorFile(tmp_path).write(floors)
     assert FloorFile(tmp_path).read() == floors
     before = (tmp_path / "floors.json").stat().st_mtime_ns
@@ -159,7 +206,7 @@ def test_floors_come_back_from_the_disk_and_are_not_written_without_need(tmp_pat
 def test_damaged_floors_are_read_from_the_copy_and_never_taken_for_none(
     tmp_path: Path, damage: bytes
 ) -> None:
-    floors = Floors().with_accepted(desired_state(4, OLD), NOW)
+    floors = Floors().with_accepted(desired_state(4, OLD), NOW, NOW)
     FloorFile(tmp_path).write(floors)
     (tmp_path / "floors.json").write_bytes(damage)
     assert FloorFile(tmp_path).read() == floors

@@ -1,0 +1,1 @@
+"""The connection to a broker, as agents and the cloud have it."""
