@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from cloud.cases.metrics import CaseMetrics
 from cloud.cases.pruner import CasePruner
@@ -14,6 +15,7 @@ from cloud.cases.store import CaseStore
 from cloud.cases.writer import CaseWriter, WriterLimits
 from cloud.config import CloudConfig
 from cloud.ingest import KeepingAnswerer, StoreDesk
+from cloud.loop_bootstrap import LoopParts, build_loop
 from fovea.core.ports import Detector
 from fovea.core.routing import Tier
 from fovea.process.config_parts import bundle_path
@@ -40,10 +42,10 @@ class Look:
     takes_batches: bool
 
 
-def build(config: CloudConfig) -> ServingParts:
-    """Opens the store, loads the models, runs them and measures them. Raises NotFound and Malformed (files),
-    Incompatible (this machine has no such device or cannot run this model, a store of another version), Unavailable
-    and StoreCorrupt (the store), DetectorFailed."""
+def build(config: CloudConfig, source: Path | None = None) -> ServingParts:
+    """Opens the store, loads the models, runs them and measures them; `source` is the file of the configuration, for
+    rounds of learning. Raises NotFound and Malformed (files), Incompatible (this machine has no such device or cannot
+    run this model, a store of another version), Unavailable and StoreCorrupt (the store), DetectorFailed."""
     settings = server_settings(config, Tier.CLOUD)
     with ExitStack() as undo:
         limits = ImageLimits(config.limits.max_request_bytes, config.limits.max_pixels)
@@ -55,8 +57,9 @@ def build(config: CloudConfig) -> ServingParts:
         look = open_models(config)
         undo.callback(look.detector.close)
         settings, latency = fitted(settings, look.detector, look.takes_batches)
+        metrics = ServingMetrics(look.detector.ref, look.device)
+        loop = build_loop(config, source, store, metrics.registry)
         undo.pop_all()
-    metrics = ServingMetrics(look.detector.ref, look.device)
     counter = CaseMetrics(metrics.registry)
     writer = CaseWriter(
         store, counter, WriterLimits(config.store.max_waiting, config.store.max_waiting_bytes)
@@ -73,9 +76,9 @@ def build(config: CloudConfig) -> ServingParts:
         metrics=metrics,
         answerer=KeepingAnswerer(writer, counter, config.merge.settings()),
         case_desk=StoreDesk(store, threads, counter),
-        beside=_keeping(store, writer, pruner, threads, config.store.flush_s),
-        facts=lambda: {**counter.totals(), "cases_waiting": writer.waiting},
-        trouble=lambda: writer.trouble or pruner.trouble,
+        beside=_keeping(store, writer, pruner, threads, config.store.flush_s, loop),
+        facts=lambda: {**counter.totals(), "cases_waiting": writer.waiting, **loop.told()},
+        trouble=lambda: writer.trouble or pruner.trouble or loop.trouble(),
     )
 
 
@@ -115,13 +118,19 @@ def _with_views(bundle: Bundle, views: str) -> Bundle:
 
 @contextmanager
 def _keeping(
-    store: CaseStore, writer: CaseWriter, pruner: CasePruner, threads: ThreadPoolExecutor, flush_s: float
+    store: CaseStore,
+    writer: CaseWriter,
+    pruner: CasePruner,
+    threads: ThreadPoolExecutor,
+    flush_s: float,
+    loop: LoopParts,
 ) -> Iterator[None]:
     """The writer works until the last call is answered, and then keeps what waits."""
     writer.start()
     pruner.start()
     try:
-        yield
+        with loop.running():
+            yield
     finally:
         threads.shutdown(wait=True)
         pruner.stop()

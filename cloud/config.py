@@ -14,8 +14,11 @@ from cloud.cases.store import KeepRules, StoreAddress
 from cloud.database import checked_database, database_from
 from cloud.golden.golden_set import GoldenSettings
 from cloud.golden.sites import Sites
-from fovea.core.errors import Malformed
+from cloud.learn.learning_config import LearningConfig
+from cloud.rollout_config import ReleasesConfig, RolloutsConfig
+from fovea.core.errors import Malformed, NotFound
 from fovea.core.merging import MergeSettings
+from fovea.mqtt.config import BrokerConfig
 from fovea.process.config_parts import BundleName, FilePath, Part, resolved_bundle
 from fovea.runtime.config_file import read_config
 from fovea.runtime.images import ImageLimits
@@ -163,6 +166,31 @@ class CloudConfig(ServingConfig):
     camera is of the site `default`"""
     golden: GoldenConfig = GoldenConfig()
     """frames that people label, by which new models are judged"""
+    learning: LearningConfig = LearningConfig()
+    """rounds that make better camera models from the cases"""
+    mqtt: BrokerConfig | None = None
+    """the broker by which devices report; nobody listens when it is left out"""
+    releases: ReleasesConfig | None = None
+    """the signed repository of models and orders; there is none here when it is left out"""
+    rollouts: RolloutsConfig | None = None
+    """new models on their way to the devices; needs mqtt and releases"""
+
+    @model_validator(mode="after")
+    def _check_loop(self) -> Self:
+        if self.rollouts is not None and (self.releases is None or self.mqtt is None):
+            raise ValueError(
+                "rollouts: expected releases, which devices obey, and mqtt, by which they report"
+            )
+        triggers = self.learning.triggers
+        if triggers is None:
+            return self
+        if triggers.rollout_to and self.rollouts is None:
+            raise ValueError("learning.triggers.rollout_to: expected rollouts beside it")
+        try:
+            Sites.of(self.sites).checked(triggers.site)
+        except NotFound as error:
+            raise ValueError(f"learning.triggers: {error}") from error
+        return self
 
     @model_validator(mode="after")
     def _check_models(self) -> Self:
@@ -188,6 +216,9 @@ class CloudConfig(ServingConfig):
                 "bundles": self.bundles and [resolved_bundle(name, folder) for name in self.bundles],
                 "tls": self.tls and self.tls.resolved(folder),
                 "store": self.store.model_copy(update=store),
+                "mqtt": self.mqtt and self.mqtt.resolved(folder),
+                "releases": self.releases and self.releases.resolved(folder),
+                "learning": self.learning.resolved(folder),
             }
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -77,6 +78,20 @@ def broker(port: int = 0) -> Iterator[BrokerProcess]:
     port = port or free_port()
     command = [sys.executable, "-m", "fovea.process.embedded_broker", f"127.0.0.1:{port}"]
     with running(BrokerProcess(command, port)) as process:
+        yield process
+
+
+@contextmanager
+def usual_broker(folder: Path) -> Iterator[BrokerProcess]:
+    """mosquitto, anonymous, where it is installed, else the embedded broker; its configuration lies in `folder`."""
+    mosquitto = shutil.which("mosquitto", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    if mosquitto is None:
+        with broker() as process:
+            yield process
+        return
+    port, config = free_port(), folder / "mosquitto.conf"
+    config.write_text(f"listener {port} 127.0.0.1\npersistence false\nuser root\nallow_anonymous true\n")
+    with running(BrokerProcess([mosquitto, "-c", str(config)], port)) as process:
         yield process
 
 

@@ -83,7 +83,7 @@ def due(now: datetime, facts: TriggerFacts, settings: TriggerSettings = TriggerS
         return None
     if facts.asked_by is not None:
         return Trigger(TriggerKind.PERSON, f"asked for by {facts.asked_by}")
-    if facts.cases < settings.least_cases or now < _rests_until(facts, settings):
+    if facts.cases < settings.least_cases or now < rests_until(facts, settings):
         return None
     if facts.drifted:
         return Trigger(TriggerKind.DRIFT, f"drift: {'; '.join(facts.drifted)}")
@@ -96,7 +96,8 @@ def due(now: datetime, facts: TriggerFacts, settings: TriggerSettings = TriggerS
     return None
 
 
-def _rests_until(facts: TriggerFacts, settings: TriggerSettings) -> datetime:
+def rests_until(facts: TriggerFacts, settings: TriggerSettings) -> datetime:
+    """Until then nothing but a person calls for a round."""
     if facts.last_round_at is None:
         return facts.begun_at
     pause_s = settings.least_pause_s

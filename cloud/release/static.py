@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import socket
 import ssl
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, stat_result
 from pathlib import Path
@@ -23,6 +25,8 @@ from fovea.core.errors import Malformed, NotFound, Unavailable
 from fovea.serving.release_paths import changes_in_place, is_metadata, is_target
 
 _ASK_AGAIN = "no-cache"
+_GOODBYE_S = 2
+"""Downloads that are under way when it ends have so long; they are gone on with elsewhere or later."""
 _FOR_EVER = "public, max-age=31536000, immutable"
 
 
@@ -46,13 +50,36 @@ def release_app(public: Path) -> Starlette:
 def serve(public: Path, address: str, tls: ServerTls | None, started: Callable[[str], None]) -> None:
     """Serves until SIGTERM or Ctrl-C; `started` is told the URL. Raises Malformed (address, certificates),
     Unavailable (the address is taken) and NotFound."""
-    app = release_app(public)
+    config = _configured(public, tls)
+    with listening(address) as door:
+        started(_url(door, tls))
+        uvicorn.Server(config).run(sockets=[door])
+
+
+@contextmanager
+def serving(public: Path, address: str, tls: ServerTls | None) -> Iterator[str]:
+    """Serves on a thread until the block ends, and says where (a URL). Raises as `serve` does."""
+    config = _configured(public, tls)
+    with listening(address) as door:
+        server = uvicorn.Server(config)
+        thread = threading.Thread(target=server.run, args=([door],), name="releases", daemon=True)
+        thread.start()
+        try:
+            yield _url(door, tls)
+        finally:
+            server.should_exit = True
+            thread.join(_GOODBYE_S + 2)
+
+
+def _configured(public: Path, tls: ServerTls | None) -> uvicorn.Config:
     config = uvicorn.Config(
-        app,
+        release_app(public),
         access_log=False,
         server_header=False,
         log_level="warning",
+        log_config=None,
         lifespan="off",
+        timeout_graceful_shutdown=_GOODBYE_S,
         ssl_certfile=tls.certificate if tls else None,
         ssl_keyfile=tls.key if tls else None,
         ssl_ca_certs=str(tls.client_ca) if tls and tls.client_ca else None,
@@ -62,11 +89,13 @@ def serve(public: Path, address: str, tls: ServerTls | None, started: Callable[[
         config.load()
     except (OSError, ssl.SSLError) as error:
         raise Malformed(f"certificates of the release server: {error}") from error
-    with listening(address) as door:
-        host, port = door.getsockname()[:2]
-        shown = f"[{host}]" if ":" in host else host
-        started(f"{'https' if tls else 'http'}://{shown}:{port}/")
-        uvicorn.Server(config).run(sockets=[door])
+    return config
+
+
+def _url(door: socket.socket, tls: ServerTls | None) -> str:
+    host, port = door.getsockname()[:2]
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if tls else 'http'}://{shown}:{port}/"
 
 
 def listening(address: str) -> socket.socket:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -132,12 +133,12 @@ class RolloutController:
 
     def pause(self, rollout_id: int, by: str, why: str) -> Rollout:
         rollout = self._store.get(rollout_id)
-        return self._store.save(rollout.paused((why,)), rollout.serial, by)
+        return self._store.save(rollout.paused((why,)), rollout, by)
 
     def resume(self, rollout_id: int, by: str) -> Rollout:
         rollout = self._store.get(rollout_id)
         resumed = rollout.resumed(self._store.now(), (f"resumed by {by}",))
-        return self._store.save(resumed, rollout.serial, by)
+        return self._store.save(resumed, rollout, by)
 
     def roll_back(self, rollout_id: int, by: str, why: str) -> Rollout:
         """Raises Incompatible when a newer rollout of the group exists: that one is to be rolled back."""
@@ -149,7 +150,7 @@ class RolloutController:
 
     def _look_at(self, rollout: Rollout) -> Decision | None:
         if not rollout.is_published or self._needs_renewal(rollout):
-            self._publish(rollout)
+            rollout = self._publish(rollout)
         if rollout.status is not Status.RUNNING:
             return None
         decision = self.opinion(rollout)
@@ -157,7 +158,7 @@ class RolloutController:
             return decision
         now = self._store.now()
         if decision.move is Move.PAUSE:
-            self._store.save(rollout.paused(decision.reasons), rollout.serial, BY_EVIDENCE)
+            self._store.save(rollout.paused(decision.reasons), rollout, BY_EVIDENCE)
         elif decision.move is Move.BACK:
             self._go(rollout, rollout.rolled_back(now, decision.reasons), BY_EVIDENCE)
         else:
@@ -165,32 +166,37 @@ class RolloutController:
         return decision
 
     def _go(self, before: Rollout, after: Rollout, by: str) -> Rollout:
-        kept = self._store.save(after, before.serial, by)
+        kept = self._store.save(after, before, by)
         _log.warning(
             "rollout %d of %s: %s to %s: %s",
             kept.id, kept.group, before.stage.value, kept.stage.value, "; ".join(kept.reasons),
         )  # fmt: skip
-        self._publish(kept)
-        if self._registry is not None and kept.status is Status.DONE:
-            self._registry.champion_is(kept.candidate)
-        if self._registry is not None and kept.status is Status.BACK:
-            self._registry.candidate_went_back(kept.candidate)
-        return kept
+        return self._publish(kept)
 
-    def _publish(self, rollout: Rollout) -> None:
-        """Under its serial, or a higher one of the same content where that serial is out and about to expire."""
+    def _publish(self, rollout: Rollout) -> Rollout:
+        """Under its serial, or a higher one of the same content where that serial is out and about to expire. What is
+        broken off here is done again by the next tick: nothing is marked before all is done."""
         now = self._store.now()
         current = self._channel.current(rollout.group)
-        if current is not None and current.serial == rollout.serial and not _is_old(current, now):
-            self._store.mark_published(rollout)
-            return
-        if current is not None and current.serial >= rollout.serial:
-            rollout = self._store.renumber(rollout, current.serial + 1)
-        self._channel.publish(rollout.desired(now, LIVES_S))
+        is_out = current is not None and current.serial == rollout.serial and not _is_old(current, now)
+        if not is_out:
+            if current is not None and current.serial >= rollout.serial:
+                rollout = self._store.renumber(rollout, current.serial + 1)
+            self._channel.publish(rollout.desired(now, LIVES_S))
+        self._tell_registry(rollout)
         self._store.mark_published(rollout)
-        if self._fleet is not None:
+        if self._fleet is not None and not is_out:
             devices = [each.state.device for each in self._store.reports(rollout.group)]
             self._fleet.look(rollout.group, devices)
+        return replace(rollout, is_published=True)
+
+    def _tell_registry(self, rollout: Rollout) -> None:
+        if self._registry is None or rollout.is_published:
+            return
+        if rollout.status is Status.DONE:
+            self._registry.champion_is(rollout.candidate)
+        elif rollout.status is Status.BACK:
+            self._registry.candidate_went_back(rollout.candidate)
 
     def _needs_renewal(self, rollout: Rollout) -> bool:
         current = self._channel.current(rollout.group)

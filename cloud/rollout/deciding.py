@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass
 from enum import StrEnum
 
-from cloud.rollout.evidence import Cohort, Evidence
+from cloud.rollout.evidence import Cohort, Evidence, Own
 from cloud.rollout.plan import RolloutPlan, StagePlan
 from cloud.rollout.sequential import Band, band
+from cloud.rollout.shift import difference, difference_since
 from fovea.core.release import Stage
 
 
@@ -33,32 +34,31 @@ class Decision:
 def decide(plan: RolloutPlan, stage: Stage, evidence: Evidence, in_stage_s: float) -> Decision:
     """`stage` is one of SHADOW, CANARY, QUARTER, ALL. Harm is acted upon at once, a gain only when all is shown."""
     wanted = plan.stages[stage]
-    difference = difference_of(plan, stage, evidence)
-    harm = _harm(plan, evidence, difference)
+    measured = difference_of(plan, stage, evidence)
+    harm = _harm(plan, stage, evidence, measured)
     if harm:
-        return Decision(Move.BACK, harm, difference)
+        return Decision(Move.BACK, harm, measured)
     if stage in (Stage.CANARY, Stage.QUARTER) and evidence.active > 0 and evidence.due == 0:
         return Decision(
-            Move.ADVANCE, (f"none of the {evidence.active} devices falls into this stage",), difference
+            Move.ADVANCE, (f"none of the {evidence.active} devices falls into this stage",), measured
         )
-    missing = _missing(plan, stage, wanted, evidence, difference, in_stage_s)
+    missing = _missing(plan, stage, wanted, evidence, measured, in_stage_s)
     if not missing:
-        said = f"{stage.value}: {evidence.candidate.devices} devices, {_told(difference)}"
-        return Decision(Move.ADVANCE, (said,), difference)
+        said = f"{stage.value}: {evidence.candidate.devices} devices, {_told(measured)}"
+        return Decision(Move.ADVANCE, (said,), measured)
     if in_stage_s >= wanted.deadline_s:
-        return Decision(Move.PAUSE, (f"no verdict within {wanted.deadline_s:g} s", *missing), difference)
-    return Decision(Move.STAY, missing, difference)
+        return Decision(Move.PAUSE, (f"no verdict within {wanted.deadline_s:g} s", *missing), measured)
+    return Decision(Move.STAY, missing, measured)
 
 
 def difference_of(plan: RolloutPlan, stage: Stage, evidence: Evidence) -> Band:
-    """In shadow on the same frames; later between devices at the same time, half of alpha for each side."""
+    """In shadow on the same frames; later between devices at the same time, each against itself before."""
     if stage is Stage.SHADOW:
         return band(evidence.paired, plan.alpha)
-    half = plan.alpha / 2
-    return band(evidence.candidate.agreement, half) - band(evidence.champion.agreement, half)
+    return difference(evidence.candidate.shift, evidence.champion.shift, plan.alpha)
 
 
-def _harm(plan: RolloutPlan, evidence: Evidence, difference: Band) -> tuple[str, ...]:
+def _harm(plan: RolloutPlan, stage: Stage, evidence: Evidence, measured: Band) -> tuple[str, ...]:
     reasons = []
     new, old = evidence.candidate, evidence.champion
     failed = len(new.failed)
@@ -67,14 +67,24 @@ def _harm(plan: RolloutPlan, evidence: Evidence, difference: Band) -> tuple[str,
         reasons.append(f"{failed} of {evidence.told} devices failed ({named}{', ...' if failed > 3 else ''})")
     if evidence.crashes > plan.max_failed:
         reasons.append(f"the new model crashed {evidence.crashes} times in shadow")
-    if difference.high < -plan.worse_by:
-        reasons.append(f"agreement with the tier above fell: {_told(difference)}")
-    if _is_over(new.p95_ms, old.p95_ms * plan.latency_ratio) and new.devices >= 1:
-        reasons.append(f"p95 latency {new.p95_ms:.1f} ms against {old.p95_ms:.1f} ms beside it")
-    asked_limit = max(old.asked_rate * plan.asked_ratio, old.asked_rate + plan.asked_slack)
-    if _has_asked_enough(new) and _has_asked_enough(old) and _is_over(new.asked_rate, asked_limit):
-        reasons.append(f"asked rate {new.asked_rate:.0%} against {old.asked_rate:.0%} beside it")
+    if measured.high < -plan.worse_by:
+        reasons.append(f"agreement with the tier above fell: {_told(measured)}")
+    now_ms, usual_ms = _compared(stage, new.own_p95_ms, old.own_p95_ms, (new.p95_ms, old.p95_ms))
+    if _is_over(now_ms, usual_ms * plan.latency_ratio) and new.devices >= 1:
+        reasons.append(f"p95 latency {now_ms:.1f} ms against {usual_ms:.1f} ms without it")
+    rate, usual = _compared(stage, new.own_asked, old.own_asked, (new.asked_rate, old.asked_rate))
+    asked_limit = max(usual * plan.asked_ratio, usual + plan.asked_slack)
+    if _has_asked_enough(new) and _has_asked_enough(old) and _is_over(rate, asked_limit):
+        reasons.append(f"asked rate {rate:.0%} against {usual:.0%} without it")
     return tuple(reasons)
+
+
+def _compared(stage: Stage, new: Own, old: Own, on_same_devices: tuple[float, float]) -> tuple[float, float]:
+    """What the new model shows, and what its devices would show without it: as they did before, changed as it has
+    changed beside them. In shadow both models run on the same devices. NaN where it is not known."""
+    if stage is Stage.SHADOW:
+        return on_same_devices
+    return new.now, new.before * old.now / old.before if old.before else math.nan
 
 
 def _missing(
@@ -82,7 +92,7 @@ def _missing(
     stage: Stage,
     wanted: StagePlan,
     evidence: Evidence,
-    difference: Band,
+    measured: Band,
     in_stage_s: float,
 ) -> tuple[str, ...]:
     """What has still to be shown; nothing: go on."""
@@ -96,11 +106,12 @@ def _missing(
         reasons.append(f"{new.frames} of {wanted.min_frames} frames looked at")
     if in_stage_s < wanted.min_s:
         reasons.append(f"{in_stage_s:.0f} of {wanted.min_s:.0f} s")
-    has_baseline = stage is Stage.SHADOW or evidence.champion.devices > 0
-    if has_baseline and not difference.low > -plan.worse_by:
-        reasons.append(
-            f"agreement with the tier above: {_told(difference)}, must be above {-plan.worse_by:+.3f}"
-        )
+    seen = measured
+    if stage is not Stage.SHADOW:
+        seen = difference_since(new.shift, evidence.champion.shift, plan.alpha)
+    has_baseline = stage is Stage.SHADOW or (evidence.champion.devices > 0 and evidence.fresh > 0)
+    if has_baseline and not seen.low > -plan.worse_by:
+        reasons.append(f"agreement with the tier above: {_told(seen)}, must be above {-plan.worse_by:+.3f}")
     return tuple(reasons)
 
 
@@ -115,7 +126,7 @@ def _has_asked_enough(cohort: Cohort) -> bool:
     return cohort.frames >= _ENOUGH_FRAMES
 
 
-def _told(difference: Band) -> str:
-    if math.isnan(difference.value):
+def _told(measured: Band) -> str:
+    if math.isnan(measured.value):
         return "agreement not known yet"
-    return f"{difference.value:+.3f} ({difference.low:+.3f} to {difference.high:+.3f})"
+    return f"{measured.value:+.3f} ({measured.low:+.3f} to {measured.high:+.3f})"

@@ -9,6 +9,7 @@ from datetime import datetime
 from statistics import median
 
 from cloud.rollout.sequential import NO_SUMS, WeightedSums
+from cloud.rollout.shift import UNKNOWN, Shift, shift_of
 from fovea.core.release import Agreement, DesiredState, Phase, ReportedState, ShadowReport, Stage
 
 
@@ -23,11 +24,24 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Own:
+    """The same devices in this stage and, with the champion, before it."""
+
+    now: float = math.nan
+    before: float = math.nan
+
+
+NOT_KNOWN = Own()
+
+
+@dataclass(frozen=True, slots=True)
 class Cohort:
     """Devices that run (or shadow) the same model, together.
 
     devices reported it as running; failed stepped back, refused it or restarted again and again; frames, asked:
-    since the stage began. p95_ms: median over devices, NaN where none has said. agreement: with the upper tier.
+    since the stage began. p95_ms: median over devices, NaN where none has said. agreement: with the upper tier;
+    shift: its change against that of the champion on the same cameras before. own_p95_ms, own_asked: of those devices
+    that ran the champion when the stage began, as boards and views differ.
     """
 
     devices: int = 0
@@ -36,6 +50,9 @@ class Cohort:
     asked: int = 0
     p95_ms: float = math.nan
     agreement: WeightedSums = NO_SUMS
+    shift: Shift = UNKNOWN
+    own_p95_ms: Own = NOT_KNOWN
+    own_asked: Own = NOT_KNOWN
 
     @property
     def asked_rate(self) -> float:
@@ -48,7 +65,8 @@ class Evidence:
 
     active: devices that are there. due: those of them that should run (or shadow) the candidate. told: those of the
     due that say they act on the serial of this stage. paired: agreement of candidate minus champion on the same
-    frames, in shadow. silent: devices that have not reported for long.
+    frames, in shadow. silent: devices that have not reported for long. fresh: those of the due that did not run the
+    candidate when the stage began; where there is none, the stage before has shown what can be shown.
     """
 
     active: int
@@ -59,6 +77,7 @@ class Evidence:
     paired: WeightedSums = NO_SUMS
     crashes: int = 0
     silent: int = 0
+    fresh: int = 0
 
 
 def gather(
@@ -84,11 +103,15 @@ def gather(
         active=len(active),
         due=len(due),
         told=len(told),
-        candidate=_cohort(running, candidate.sha256, failed),
+        candidate=_cohort(running, candidate.sha256, failed, desired.champion.sha256),
         champion=_cohort(
-            beside, desired.champion.sha256, tuple(e.state.device for e in beside if _restarts(e) > 1)
+            beside,
+            desired.champion.sha256,
+            tuple(e.state.device for e in beside if _restarts(e) > 1),
+            desired.champion.sha256,
         ),
         silent=len(silent),
+        fresh=sum(each.before is None or not _runs(each.before, candidate.sha256) for each in due),
     )
 
 
@@ -132,7 +155,7 @@ def _of_shadow(sha256: str, due: Sequence[Report], told: Sequence[Report], silen
     )
 
 
-def _cohort(reports: Sequence[Report], sha256: str, failed: tuple[str, ...]) -> Cohort:
+def _cohort(reports: Sequence[Report], sha256: str, failed: tuple[str, ...], champion: str) -> Cohort:
     times = [e.state.health.detect_ms_p95 for e in reports if e.state.health.detect_ms_p95 is not None]
     return Cohort(
         devices=len(reports),
@@ -141,7 +164,36 @@ def _cohort(reports: Sequence[Report], sha256: str, failed: tuple[str, ...]) -> 
         asked=sum(_since(each, "asked") for each in reports),
         p95_ms=median(times) if times else math.nan,
         agreement=WeightedSums.of(_agreement(each, sha256) for each in reports),
+        shift=shift_of((_agreement(each, sha256), _earlier(each, champion)) for each in reports),
+        own_p95_ms=_own_p95_ms(reports, champion),
+        own_asked=_own_asked(reports, champion),
     )
+
+
+def _own_p95_ms(reports: Sequence[Report], champion: str) -> Own:
+    times = [
+        (each.state.health.detect_ms_p95, each.before.health.detect_ms_p95)
+        for each in reports
+        if each.before is not None and _runs(each.before, champion)
+    ]
+    known = [(now, before) for now, before in times if now is not None and before is not None]
+    if not known:
+        return NOT_KNOWN
+    return Own(median(now for now, _ in known), median(before for _, before in known))
+
+
+def _own_asked(reports: Sequence[Report], champion: str) -> Own:
+    """Rates; each device counts before as much as it has looked at since."""
+    known = [
+        (_since(each, "frames"), _since(each, "asked"), each.before.asked)
+        for each in reports
+        if each.before is not None and _runs(each.before, champion) and each.before.asked.frames
+    ]
+    frames = sum(count for count, _, _ in known)
+    if not frames:
+        return NOT_KNOWN
+    before = sum(count * asked.asked / asked.frames for count, _, asked in known)
+    return Own(sum(asked for _, asked, _ in known) / frames, before / frames)
 
 
 def _is_in(desired: DesiredState, device: str) -> bool:
@@ -188,6 +240,11 @@ def _agreement(report: Report, sha256: str) -> WeightedSums:
         now.sum_wxx - old.sum_wxx,
         now.sum_ww - old.sum_ww,
     )
+
+
+def _earlier(report: Report, champion: str) -> WeightedSums:
+    """What the champion had shown on this camera when the stage began, at whichever boot."""
+    return NO_SUMS if report.before is None else _sums(report.before.agreement, champion)
 
 
 def _sums(agreement: Agreement | None, sha256: str) -> WeightedSums:

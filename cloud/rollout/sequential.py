@@ -82,7 +82,7 @@ NOTHING_KNOWN = Band(math.nan, -math.inf, math.inf)
 LEAST_EFFECTIVE_N = 30.0
 """Below this the sequence, which is asymptotic, is not used."""
 _TIGHTEST_AT_N = 300.0
-_LEAST_VARIANCE = 1e-4
+LEAST_VARIANCE = 1e-4
 """A few observations that happen to be equal are no proof that all are."""
 
 
@@ -93,11 +93,15 @@ def band(sums: WeightedSums, alpha: float) -> Band:
     n = sums.effective_n
     if n < LEAST_EFFECTIVE_N:
         return NOTHING_KNOWN
-    r2 = _best_r2(alpha)
-    spread = math.sqrt(max(sums.variance, _LEAST_VARIANCE))
-    scale = n * r2 + 1
-    half = spread * math.sqrt(2 * scale / (n * n * r2) * math.log(math.sqrt(scale) / alpha))
+    half = math.sqrt(max(sums.variance, LEAST_VARIANCE)) * half_width(n, alpha)
     return Band(sums.mean, sums.mean - half, sums.mean + half)
+
+
+def half_width(n: float, alpha: float) -> float:
+    """Of the interval after `n` observations, in standard deviations of one observation."""
+    r2 = _best_r2(alpha)
+    scale = n * r2 + 1
+    return math.sqrt(2 * scale / (n * n * r2) * math.log(math.sqrt(scale) / alpha))
 
 
 def _best_r2(alpha: float) -> float:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Self
 
 from sqlalchemy import Engine, select, update
@@ -14,6 +15,7 @@ from sqlalchemy.orm import Session
 from cloud.database import opened, reading, writing
 from cloud.rollout.evidence import Report
 from cloud.rollout.plan import RolloutPlan
+from cloud.rollout.report_rows import Heard, keep_reports
 from cloud.rollout.rollout import OPEN, Rollout, Status
 from cloud.rollout.tables import MoveRow, ReportRow, RolloutRow
 from fovea.core.errors import FoveaError, Incompatible, NotFound, StoreCorrupt
@@ -63,14 +65,15 @@ class RolloutStore:
             _begin_stage(session, rollout.group)
         return kept
 
-    def save(self, rollout: Rollout, expected_serial: int, by: str) -> Rollout:
-        """Keeps a step that was taken from `expected_serial`. Raises Incompatible when somebody else has moved it
-        meanwhile."""
+    def save(self, rollout: Rollout, before: Rollout, by: str) -> Rollout:
+        """Keeps a step that was taken from `before`. Raises Incompatible when somebody else has moved, paused or
+        resumed it meanwhile."""
         with writing(self._engine) as session:
             row = _row(session, rollout.id)
-            if row.serial != expected_serial:
+            if (row.serial, row.status) != (before.serial, before.status.value):
                 raise Incompatible(
-                    f"rollout {rollout.id}: somebody else moved it (serial {row.serial}, expected {expected_serial})"
+                    f"rollout {rollout.id}: somebody else moved it (now {row.status}, serial {row.serial}; "
+                    f"expected {before.status.value}, serial {before.serial})"
                 )
             is_new_stage = row.serial != rollout.serial
             for name, value in _columns(rollout).items():
@@ -136,15 +139,22 @@ class RolloutStore:
 
     def keep_report(self, state: ReportedState) -> None:
         """The newest of a device; when it came counts, as its own clock may be wrong."""
-        said = json.dumps(state.to_json())
+        self.keep_reports([Heard(state)])
+
+    def keep_reports(self, heard: Sequence[Heard]) -> int:
+        """The same for many at once, in one transaction; how many were news."""
         with writing(self._engine) as session:
-            row = session.get(ReportRow, (state.group, state.device))
-            if row is None:
-                row = ReportRow(group=state.group, device=state.device, before=None)
-                session.add(row)
-            row.state, row.received_at = said, self._now()
-            if row.before is None:
-                row.before = said
+            return keep_reports(session, heard, self._now())
+
+    def states(self) -> list[ReportedState]:
+        """The last word of every device, of whatever group."""
+        with reading(self._engine) as session:
+            return [_state(said) for said in session.scalars(select(ReportRow.state))]
+
+    def groups(self) -> list[str]:
+        """Those of which a device ever reported."""
+        with reading(self._engine) as session:
+            return list(session.scalars(select(ReportRow.group).distinct().order_by(ReportRow.group)))
 
     def reports(self, group: str) -> list[Report]:
         """The last report of every device of a group that ever reported."""
@@ -230,7 +240,9 @@ def _rollout(row: RolloutRow) -> Rollout:
         raise StoreCorrupt(f"rollout {row.id}: {error}") from error
 
 
+@lru_cache(maxsize=20_000)
 def _state(said: str) -> ReportedState:
+    """Read once: the same reports are looked at every few seconds, most of them unchanged."""
     try:
         return ReportedState.from_json(json.loads(said))
     except (ValueError, FoveaError) as error:

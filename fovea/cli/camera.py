@@ -44,7 +44,7 @@ def test(
     """Say what is found at an address, and save its first frame."""
     from edge_agent.capture.camera_trial import try_source
     from edge_agent.capture.source import described, shown_url
-    from edge_agent.clock import SystemClock
+    from fovea.process.clock import SystemClock
     from fovea.runtime.atomic_file import write_atomically
     from fovea.runtime.images import encode_jpeg, encode_png
 
@@ -124,7 +124,7 @@ def list_command(config: Config) -> None:
 def source_spec(url: str, username: str, password_file: Path | None, timeout_s: float) -> SourceSpec:
     """The source that the options of a command name; asks for the password where only a username is given."""
     from edge_agent.capture.source import SourceSpec
-    from edge_agent.secret_file import read_secret
+    from fovea.process.secret_file import read_secret
 
     password: str | None = None
     if password_file is not None:

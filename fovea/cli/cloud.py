@@ -19,4 +19,4 @@ def cloud(
     from cloud.config import load_config
     from cloud.run import run
 
-    run(load_config(config))
+    run(load_config(config), config.absolute())

@@ -39,9 +39,9 @@ def detect(
 ) -> None:
     """Look through a source; writes detections.json (COCO) and pictures or a video with boxes."""
     from edge_agent.capture.source import described, open_source, shown_url
-    from edge_agent.clock import SystemClock
     from edge_agent.look.look_through import LookSettings, look_through
     from fovea.cli.camera import source_spec
+    from fovea.process.clock import SystemClock
     from fovea.process.config_parts import bundle_path
     from fovea.runtime.onnx_detector import OnnxDetector
 

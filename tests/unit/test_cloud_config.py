@@ -14,7 +14,10 @@ from typer.testing import CliRunner
 from cloud.bootstrap import build, open_models
 from cloud.cases.near import NearRule
 from cloud.cases.retention import Retention
-from cloud.config import CloudConfig, load_config
+from cloud.config import CloudConfig, StoreConfig, load_config
+from cloud.learn.triggers import TriggerSettings
+from cloud.rollout.plan import RolloutPlan
+from cloud.rollout_config import ReleasesConfig
 from fovea.cli.config import app
 from fovea.core.errors import Incompatible, Malformed, NotFound, StoreCorrupt
 from fovea.core.merging import MergeSettings
@@ -37,7 +40,8 @@ def test_the_shipped_example_is_sound_and_says_the_usual_values() -> None:
     shipped = load_config(SHIPPED)
     usual = CloudConfig()
     differing = {name for name in CloudConfig.model_fields if getattr(shipped, name) != getattr(usual, name)}
-    assert differing == {"listen", "metrics", "store"}
+    assert differing == {"learning", "listen", "metrics", "store"}
+    assert shipped.learning == usual.learning.resolved(SHIPPED.parent)
     assert shipped.store.model_copy(update={"folder": "cases"}) == usual.store
     assert shipped.merge.settings() == MergeSettings()
 
@@ -64,12 +68,57 @@ def test_an_empty_file_is_a_cloud_with_the_bundled_model() -> None:
         ("store: {max_waiting: 0}", "line 1, store.max_waiting"),
         ("merge: {cloud: 0}", "line 1, merge.cloud: Input should be greater than 0"),
         ("store: {databse: x}", "meant database?"),
+        ("rollouts: {}", "rollouts: expected releases, which devices obey, and mqtt, by which they report"),
+        ("rollouts: {plan: {stages: {canary: {share: 0.5}}}}", "expected shares that rise to 1"),
+        ("rollouts: {plan: {stages: {canry: {}}}}", "'shadow', 'canary', 'quarter' or 'all'"),
+        ("rollouts: {groups: {My Group: {}}}", "expected lower-case letters"),
+        ("mqtt: {password: hush}", "expected a username with the password"),
+        ("releases: {listen: here}", "expected host:port"),
+        ("learning: {triggers: {site: yard}}", "learning.triggers: site 'yard': there are default"),
+        ("learning: {triggers: {rollout_to: [yard]}}", "expected rollouts beside it"),
+        ("learning: {triggers: {quiet_hours: {begin: '25:00', end: '06:00'}}}", "quiet_hours.begin"),
     ],
 )
 def test_mistakes_are_told_with_line_and_what_was_allowed(text: str, told: str) -> None:
     with pytest.raises(Malformed) as refused:
         parsed(text)
     assert told in str(refused.value)
+
+
+def test_what_is_commented_out_in_the_shipped_example_is_sound_too(tmp_path: Path) -> None:
+    text, is_in_part = "", False
+    for line in SHIPPED.read_text().splitlines():
+        name = line.removeprefix("# ").partition(":")[0]
+        is_in_part = name in ("mqtt", "releases", "rollouts", "learning") or (
+            is_in_part and line[:4] == "#   "
+        )
+        if is_in_part and not line.startswith("#   #"):
+            text += f"{line.removeprefix('# ')}\n"
+    told = parsed(text)
+    assert told.mqtt is not None and told.releases is not None and told.rollouts is not None
+    assert told.rollouts.plan_of("yard").worse_by == 0.01
+    assert told.rollouts.plan_of("barn") == RolloutPlan()
+    assert told.learning.triggers is not None and told.learning.triggers.settings() == TriggerSettings()
+    away = told.resolved(tmp_path)
+    assert away.releases is not None and away.mqtt is not None
+    assert away.releases.keys_folder == tmp_path / "../../out/releases/keys"
+    assert away.mqtt.password_file == str(tmp_path / "broker.password")
+
+
+def test_a_cloud_without_parts_of_the_loop_runs_nothing_of_it() -> None:
+    cloud = parsed("")
+    assert (cloud.mqtt, cloud.releases, cloud.rollouts, cloud.learning.triggers) == (None,) * 4
+
+
+def test_a_repository_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:
+    model = tiny_bundle().write(tmp_path)
+    config = CloudConfig(
+        bundle=str(model),
+        store=StoreConfig(folder=str(tmp_path / "cases")),
+        releases=ReleasesConfig(folder=str(tmp_path / "releases")),
+    )
+    with pytest.raises(NotFound, match="fovea release init"):
+        build(config)
 
 
 def test_a_password_is_shown_neither_by_the_value_nor_by_a_mistake_in_it() -> None:

@@ -250,9 +250,37 @@ def test_evidence_of_the_stage_before_does_not_count_in_the_next(world: World) -
 
 def test_a_step_by_somebody_else_meanwhile_is_seen(world: World) -> None:
     rollout = world.begin()
-    world.store.save(rollout.advanced(world.now, ("x",)), rollout.serial, "ann")
+    world.store.save(rollout.advanced(world.now, ("x",)), rollout, "ann")
     with pytest.raises(Incompatible, match="somebody else moved it"):
-        world.store.save(rollout.rolled_back(world.now, ("y",)), rollout.serial, "bob")
+        world.store.save(rollout.rolled_back(world.now, ("y",)), rollout, "bob")
+
+
+def test_a_pause_by_a_person_is_not_overwritten_by_a_step_that_was_decided_before(world: World) -> None:
+    rollout = world.begin()
+    world.controller.pause(rollout.id, "ann", "wait")
+    with pytest.raises(Incompatible, match="now paused"):
+        world.store.save(rollout.advanced(world.now, ("x",)), rollout, "evidence")
+    assert world.store.get(rollout.id).status is Status.PAUSED
+
+
+def test_a_cut_before_the_registry_was_told_is_made_good_after_a_restart(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.begin()
+    for n in range(1, 4):
+        world.step(frames=1000 * n)
+
+    def cut(pin: ModelPin) -> None:
+        raise Unavailable("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world, "champion_is", cut)
+        assert world.step(frames=4000).status is Status.DONE
+    assert world.champions == []
+    world.restart()
+    world.controller.tick()
+    assert world.champions == [NEW]
+    assert [each.serial for each in world.published] == [1, 2, 3, 4, 5]
 
 
 def test_a_rollout_that_does_not_exist_is_named(world: World) -> None:

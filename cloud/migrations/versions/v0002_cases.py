@@ -34,7 +34,9 @@ def upgrade() -> None:
         _of_case("near_frames", ondelete="CASCADE"),
     )
     op.create_index("ix_near_frames_case_id", "near_frames", ["case_id"])
-    op.create_index("ix_near_frames_camera_boot_id_sequence", "near_frames", ["camera", "boot_id", "sequence"])
+    op.create_index(
+        "ix_near_frames_camera_boot_id_sequence", "near_frames", ["camera", "boot_id", "sequence"]
+    )
     op.create_table(
         "case_tags",
         sa.Column("case_id", _SHA256, nullable=False),
