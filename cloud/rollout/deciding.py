@@ -109,7 +109,7 @@ def _missing(
     seen = measured
     if stage is not Stage.SHADOW:
         seen = difference_since(new.shift, evidence.champion.shift, plan.alpha)
-    has_baseline = stage is Stage.SHADOW or (evidence.champion.devices > 0 and evidence.fresh > 0)
+    has_baseline = stage is Stage.SHADOW or (evidence.champion.devices > 0 and evidence.comparable > 0)
     if has_baseline and not seen.low > -plan.worse_by:
         reasons.append(f"agreement with the tier above: {_told(seen)}, must be above {-plan.worse_by:+.3f}")
     return tuple(reasons)

@@ -9,7 +9,7 @@ from datetime import datetime
 from statistics import median
 
 from cloud.rollout.sequential import NO_SUMS, WeightedSums
-from cloud.rollout.shift import UNKNOWN, Shift, shift_of
+from cloud.rollout.shift import LEAST_OF_A_DEVICE, UNKNOWN, Shift, shift_of
 from fovea.core.release import Agreement, DesiredState, Phase, ReportedState, ShadowReport, Stage
 
 
@@ -65,8 +65,9 @@ class Evidence:
 
     active: devices that are there. due: those of them that should run (or shadow) the candidate. told: those of the
     due that say they act on the serial of this stage. paired: agreement of candidate minus champion on the same
-    frames, in shadow. silent: devices that have not reported for long. fresh: those of the due that did not run the
-    candidate when the stage began; where there is none, the stage before has shown what can be shown.
+    frames, in shadow. silent: devices that have not reported for long. comparable: those of the due of which it
+    is known how the champion did on them before the stage; 0 where it is known of none beside them. That cannot come
+    any more: the stages before have shown then what can be shown.
     """
 
     active: int
@@ -77,7 +78,7 @@ class Evidence:
     paired: WeightedSums = NO_SUMS
     crashes: int = 0
     silent: int = 0
-    fresh: int = 0
+    comparable: int = 0
 
 
 def gather(
@@ -111,7 +112,7 @@ def gather(
             desired.champion.sha256,
         ),
         silent=len(silent),
-        fresh=sum(each.before is None or not _runs(each.before, candidate.sha256) for each in due),
+        comparable=_comparable(due, beside, desired.champion.sha256),
     )
 
 
@@ -245,6 +246,13 @@ def _agreement(report: Report, sha256: str) -> WeightedSums:
 def _earlier(report: Report, champion: str) -> WeightedSums:
     """What the champion had shown on this camera when the stage began, at whichever boot."""
     return NO_SUMS if report.before is None else _sums(report.before.agreement, champion)
+
+
+def _comparable(due: Sequence[Report], beside: Sequence[Report], champion: str) -> int:
+    def known(reports: Sequence[Report]) -> int:
+        return sum(_earlier(each, champion).effective_n >= LEAST_OF_A_DEVICE for each in reports)
+
+    return known(due) if known(beside) else 0
 
 
 def _sums(agreement: Agreement | None, sha256: str) -> WeightedSums:

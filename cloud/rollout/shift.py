@@ -20,7 +20,7 @@ from cloud.rollout.sequential import (
     half_width,
 )
 
-_LEAST_OF_A_DEVICE = 10.0
+LEAST_OF_A_DEVICE = 10.0
 """Fewer observations, before or since, say nothing of a camera."""
 _LEAST_SPREAD = 0.02
 """So much, at least, a model is taken to do to one camera more than to another: one camera is no fleet."""
@@ -48,7 +48,7 @@ def shift_of(devices: Iterable[tuple[WeightedSums, WeightedSums]]) -> Shift:
     seen = [
         (since, before)
         for since, before in devices
-        if min(since.effective_n, before.effective_n) >= _LEAST_OF_A_DEVICE
+        if min(since.effective_n, before.effective_n) >= LEAST_OF_A_DEVICE
     ]
     if not seen:
         return UNKNOWN

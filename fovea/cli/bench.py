@@ -101,6 +101,44 @@ def quantize(
 
 
 @app.command()
+def loop(
+    work_folder: Annotated[
+        Path, typer.Option(help="Everything lies here; a run that was killed goes on from it.")
+    ],
+    json: JsonFile = None,
+    clips: Annotated[int, typer.Option(min=2, help="Clips that the camera sees of each condition.")] = 100,
+    audit_clips: Annotated[int, typer.Option(min=2, help="Clips of each that people label.")] = 40,
+    test_clips: Annotated[int, typer.Option(min=1, help="Clips of each in the test.")] = 24,
+    minutes: Annotated[float, typer.Option(min=0.02, help="Of each training.")] = 4.0,
+    mode: Annotated[str, typer.Option(help="pseudo or pseudo_kd.")] = "pseudo",
+    rounds: Annotated[str, typer.Option(help="Some of the conditions, with commas; empty: all.")] = "",
+    seed: Annotated[int | None, typer.Option(help="Draws the poison; left out: drawn now.")] = None,
+    min_golden: Annotated[int, typer.Option(min=1, help="Golden frames that a verdict needs.")] = 80,
+    min_new: Annotated[int, typer.Option(min=1, help="Of them, such of the new condition.")] = 30,
+) -> None:
+    """Rounds of learning from day to fog, one of them poisoned: what they gain, and what they must not do."""
+    from cloud.learn.distil import Mode
+    from cloud.learn.promotion import PromotionSettings
+    from fovea.bench.loop import ROUNDS, LoopSettings, run
+    from fovea.cli.loop import RoundScreen
+
+    named = tuple(name.strip() for name in rounds.split(",") if name.strip()) or ROUNDS
+    settings = LoopSettings(
+        clips=clips,
+        audit_clips=audit_clips,
+        test_clips=test_clips,
+        minutes=minutes,
+        mode=Mode(mode),
+        rounds=named,
+        seed=seed,
+        promotion=PromotionSettings(min_golden_frames=min_golden, min_new_frames=min_new),
+    )
+    with RoundScreen(Console()) as screen:
+        result = run(settings, work_folder, screen)
+    _finish(result, json)
+
+
+@app.command()
 def latency(
     json: JsonFile = None,
     bundle: Annotated[str, typer.Option(help="What the server runs: a .fovea file, or zoo:NAME.")] = (
@@ -214,6 +252,24 @@ def tiers(
 
 
 @app.command()
+def regions(
+    json: JsonFile = None,
+    split: Split = "test",
+    clips: Annotated[int, typer.Option(min=1, max=24, help="Clips of each condition.")] = 16,
+    frames: Annotated[int, typer.Option(min=1, max=8, help="Frames of each clip: 1, 2, 4 or 8.")] = 2,
+    asked: Annotated[float, typer.Option(min=1, max=100, help="Percent of the frames that is asked.")] = 30.0,
+    workers: Workers = 2,
+) -> None:
+    """What it costs and gains to ask about the parts of a frame that are in doubt, against whole frames."""
+    from fovea.bench.regions import RegionsBenchSettings, run
+
+    settings = RegionsBenchSettings(split, clips, frames, asked, workers)
+    with Console(stderr=True).status("walking") as status:
+        result = run(settings, lambda done, every: status.update(f"walking: {done} of {every} clips"))
+    _finish(result, json)
+
+
+@app.command()
 def gate(
     json: JsonFile = None,
     folder: Annotated[
@@ -253,6 +309,26 @@ def gate(
     for name in ("street", "street2", "coco", "coco_merged"):
         if f"{name}.verdicts" in result.settings:
             Console().print(f"{name}: ours is {result.settings[f'{name}.verdicts']}", highlight=False)
+    _finish(result, json)
+
+
+@app.command()
+def rollout(
+    json: JsonFile = None,
+    devices: Annotated[int, typer.Option(min=2, help="Devices of the fleet, all together.")] = 1000,
+    processes: Annotated[int, typer.Option(min=0, help="How many of them are processes of their own.")] = 20,
+    fuzzed: Annotated[int, typer.Option(min=0, help="Spoilt releases to try.")] = 10_000,
+    speed: Annotated[float, typer.Option(min=1, help="Virtual seconds in a real one, at most.")] = 60.0,
+    workers: Workers = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Of the fleet.")] = 0,
+) -> None:
+    """Three rollouts to a simulated fleet that runs the shipped updater, over a real broker and signed releases."""
+    from fovea.bench.rollout import RolloutSettings, run
+    from fovea.bench.rollout_site import SiteSettings
+
+    site = SiteSettings(devices, processes, speed=speed, seed=seed)
+    with _steps() as say:
+        result = run(RolloutSettings(site, fuzzed, workers), say)
     _finish(result, json)
 
 

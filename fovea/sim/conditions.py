@@ -10,6 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 CONDITIONS: tuple[str, ...] = ("day", "dusk", "night", "rain", "fog", "snow")
+NIGHT_RAIN = "night+rain"
+"""Not a condition of the suites: two of them at once, which no bundled model has seen together."""
 
 Rgb = NDArray[np.float64]  # always in BGR order, 1.0 = full
 
@@ -85,6 +87,9 @@ def sample_atmosphere(condition: str, rng: np.random.Generator) -> Atmosphere:
         _night(base, rng)
     elif condition == "rain":
         _rain(base, rng)
+    elif condition == NIGHT_RAIN:
+        _night(base, rng)
+        _wet(base, rng)
     elif condition == "fog":
         _fog(base, rng)
     else:
@@ -163,6 +168,18 @@ def _rain(base: dict[str, Any], rng: np.random.Generator) -> None:
     )
 
 
+def _wet(base: dict[str, Any], rng: np.random.Generator) -> None:
+    """Rain that falls through whatever light there is."""
+    u = rng.uniform
+    base.update(
+        cloud=1.0,
+        extinction_per_m=float(u(0.003, 0.010)),
+        wetness=float(u(0.65, 1.0)),
+        fall=float(u(0.35, 1.0)),
+        contrast=0.92,
+    )
+
+
 def _fog(base: dict[str, Any], rng: np.random.Generator) -> None:
     u = rng.uniform
     light = float(u(0.55, 0.85))
@@ -207,6 +224,7 @@ _SENSOR: dict[str, tuple[tuple[float, float], tuple[float, float], tuple[int, in
     "dusk": ((3.0, 6.0), (0.012, 0.025), (70, 90)),
     "night": ((5.0, 11.0), (0.025, 0.045), (58, 85)),
     "rain": ((2.5, 5.0), (0.008, 0.020), (65, 90)),
+    NIGHT_RAIN: ((5.0, 11.0), (0.025, 0.045), (58, 85)),
     "fog": ((2.0, 4.5), (0.005, 0.015), (70, 92)),
     "snow": ((2.0, 4.5), (0.005, 0.015), (70, 92)),
 }
@@ -224,5 +242,5 @@ def sample_sensor(condition: str, rng: np.random.Generator) -> SensorTraits:
         cast_bgr=(float(cast[0]), float(cast[1]), float(cast[2])),
         drift=float(rng.uniform(0.01, 0.08)),
         softness_px=float(rng.uniform(0.45, 0.85)),
-        drops=int(rng.integers(2, 9)) if condition == "rain" else 0,
+        drops=int(rng.integers(2, 9)) if "rain" in condition else 0,
     )

@@ -58,7 +58,7 @@ class ShadowLayer:
         self.slide = slide * min(1.0, _MAX_SHADOW / max(size, 1e-6))
         beam = float(scene.atmosphere.sun.mean()) * max(float(sun[2]), 0.1)
         self.cast = int(min(235.0, 255.0 * beam / (beam + float(scene.atmosphere.ambient.mean())) + 10))
-        self.contact = 130 if scene.atmosphere.condition != "night" else 90
+        self.contact = 130 if "night" not in scene.atmosphere.condition else 90
 
     def _clear(self, pose: Pose) -> float:
         far = self.camera.distance_m(pose.x_m, pose.y_m)

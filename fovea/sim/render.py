@@ -84,7 +84,7 @@ class ClipRenderer:
         """Pixels u8[h,w,3] and objects at a time."""
         rng = np.random.default_rng([self.seed, 77, index])
         picture, objects = self.compose(time_s, self.actors)
-        if self.atmosphere.condition == "rain":
+        if "rain" in self.atmosphere.condition:
             add_rain(picture, self.atmosphere.fall, rng)
         elif self.atmosphere.condition == "snow":
             add_snow(picture, self.atmosphere.fall, time_s, self.seed % 97)

@@ -103,3 +103,14 @@ def test_a_quarter_into_which_nobody_new_falls_has_nothing_more_to_show() -> Non
     decision = decided(Stage.QUARTER, [ran_it, *(report(name) for name in outside)])
     assert decision.move is Move.ADVANCE, decision.reasons
     assert math.isnan(decision.difference.value)
+
+
+def test_cameras_of_which_nothing_is_known_from_before_do_not_hold_a_rollout_up() -> None:
+    """They were all switched on a moment ago; what the shadow has shown on the same frames stands."""
+    reports = fleet(Stage.CANARY, n=400)
+    strangers = [
+        replace(each, before=replace(each.before, agreement=None)) if each.before else each
+        for each in reports
+    ]
+    decision = decided(Stage.CANARY, strangers)
+    assert decision.move is Move.ADVANCE, decision.reasons
