@@ -10,7 +10,7 @@ export OMP_WAIT_POLICY := PASSIVE
 export OMP_NUM_THREADS ?= 1
 STEP = @set -e; start=$$(date +%s); printf '\n== %s\n' $(1); $(2); printf '== done in %s s\n' "$$(( $$(date +%s) - start ))"
 
-.PHONY: help setup demo check test test-full bench proto locks format clean
+.PHONY: help setup demo demo-loop check test test-full bench proto locks format clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -35,6 +35,9 @@ setup: $(VENV)/.has-dev  ## complete the environment for development and tests
 demo: $(VENV)/.has-demo  ## all tiers live, measured, and a report: out/demo (SOURCE=video.mp4 BUNDLES=dir: your own)
 	$(call STEP,"the demo",$(BIN)/fovea demo --out out/demo \
 	  $(if $(SOURCE),--source '$(SOURCE)') $(if $(BUNDLES),--bundles '$(BUNDLES)'))
+
+demo-loop: $(VENV)/.has-dev  ## a day-only fleet meets night, learns and gets better: out/demo-loop (needs torch; < 20 minutes)
+	$(call STEP,"the demo of the loop (under 20 minutes on two cores)",$(BIN)/fovea demo-loop --out out/demo-loop)
 
 format: setup  ## rewrite the code in the project's format
 	$(BIN)/ruff format . && $(BIN)/ruff check --fix .

@@ -52,6 +52,11 @@ class FittedGate:
     share: float
     mean_gain: float
 
+    @property
+    def form(self) -> str:
+        """What its heads are: few frames make a line."""
+        return "trees" if self.frames >= _MANY_FRAMES else "line"
+
 
 def fit_gate_on(frames: Sequence[AskedFrame], labels: LabelSet, asked_before: float) -> FittedGate:
     """`labels` are the student's; `asked_before` is the share of these frames that the champion asks about. Raises

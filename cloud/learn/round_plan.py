@@ -39,7 +39,7 @@ class RoundState(StrEnum):
 class RoundPlan:
     """All that is decided before a round begins.
 
-    site, condition  whose cameras, and what is to be taught; without a condition all that is new since the round before
+    site, condition  whose cameras, and what is to be taught; no condition: all that is new since the round before
     why              a trigger's reason, or that a person wanted it
     minutes, epochs  when the training is over: wall clock, or turns through its images, whichever is given
     new, replay      cases at most that show what is new, and others that keep the past in mind

@@ -122,7 +122,7 @@ def with_fitted_gate(
 
 
 def _carrying(bundle: Bundle, champion: Bundle, fitted: FittedGate) -> Bundle:
-    report = {**bundle.manifest.report, "gate.form": "trees", "gate.frames": fitted.frames}
+    report = {**bundle.manifest.report, "gate.form": fitted.form, "gate.frames": fitted.frames}
     carrying = bundle.with_gate(gate_to_json(fitted.gate), report=report)
     return carrying.with_parts(_golden(carrying, champion))
 

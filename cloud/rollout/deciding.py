@@ -62,7 +62,8 @@ def _harm(plan: RolloutPlan, stage: Stage, evidence: Evidence, measured: Band) -
     reasons = []
     new, old = evidence.candidate, evidence.champion
     failed = len(new.failed)
-    if failed > plan.max_failed and failed > plan.max_failed_share * max(evidence.told, 1):
+    are_many = failed > plan.max_failed and failed > plan.max_failed_share * max(evidence.told, 1)
+    if are_many or (failed and 2 * failed >= evidence.told):
         named = ", ".join(sorted(new.failed)[:3])
         reasons.append(f"{failed} of {evidence.told} devices failed ({named}{', ...' if failed > 3 else ''})")
     if evidence.crashes > plan.max_failed:

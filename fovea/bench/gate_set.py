@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from calibration.ask_rules import WeakView
 from calibration.cascade import CascadeFrame, CascadeTable, Floats
+from calibration.class_weights import class_weights_of
 from calibration.evaluate import match, report
 from calibration.matching import BoxSize
 from calibration.reward import context_reward, found_more
@@ -23,8 +24,6 @@ from fovea.core.routing import Tier
 WINDOW_S = 60.0
 """Misroutes are looked for among frames of the same minute."""
 _IOU_50 = 0
-_LEAST_SHARE = 0.02
-"""Of an average class: no class counts as rarer than that."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -88,11 +87,7 @@ def second_asks(recorded: Sequence[RecordedFrame], lasts_s: float) -> list[AskFr
 def class_weights(frames: Sequence[AskFrame]) -> dict[int, float]:
     """How much doubt about a box of each class counts: one over the square root of how common true boxes of the class
     are, 1 for the average box. AP is the mean over classes, so a rare thing found is worth more than a common one."""
-    ids = np.concatenate([frame.truth.class_ids[~frame.truth.ignore] for frame in frames])
-    classes, counts = np.unique(ids, return_counts=True)
-    weights = 1 / np.sqrt(counts + _LEAST_SHARE * len(ids) / max(len(classes), 1))
-    weights *= len(ids) / (weights @ counts)
-    return {int(class_id): float(weight) for class_id, weight in zip(classes, weights, strict=True)}
+    return class_weights_of(frame.truth for frame in frames)
 
 
 def weighed(frames: Sequence[AskFrame], weights: Mapping[int, float]) -> list[AskFrame]:

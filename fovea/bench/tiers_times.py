@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 
 from edge_agent.capture.motion import MotionGate
-from edge_agent.clock import SystemClock
 from edge_agent.frame_walk import FrameWalk, Judging, Walked
 from edge_agent.track.tracker import Tracker
 from fovea.bench.cascade_recording import JPEG_QUALITY
@@ -25,6 +24,7 @@ from fovea.core.errors import Malformed
 from fovea.core.frame import Frame, FrameId
 from fovea.core.gate import Gate, Opinion
 from fovea.link.remote_detector import RemoteDetector, RemoteSettings
+from fovea.process.clock import SystemClock
 from fovea.runtime.bundle import Bundle
 from fovea.runtime.images import encode_jpeg
 from fovea.runtime.onnx_detector import OnnxDetector

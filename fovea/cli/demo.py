@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import FrameType
 from typing import Annotated
 
 import typer
 from rich.console import Console
 
-from fovea.core.errors import Cancelled, Malformed
+from fovea.core.errors import Malformed
 
 app = typer.Typer(add_completion=False, help="See all tiers at work on this machine, and measure them.")
 
@@ -42,6 +38,7 @@ def demo(
     """Run broker, cloud, edge and agent as processes, watch them live, measure each alone and all together."""
     from fovea.cli.demo_frames import FULL, SMALL
     from fovea.cli.demo_run import DemoOptions, run_demo
+    from fovea.cli.ended_by_sigterm import ended_by_sigterm
     from fovea.cli.tier_plan import BUNDLED, TierPlan, find_bundles, named_cameras, street_cameras
 
     if frames not in ("full", "small"):
@@ -61,19 +58,5 @@ def demo(
         plan,
         is_own_footage=bool(sources),
     )
-    with _ended_by_sigterm():
+    with ended_by_sigterm():
         run_demo(options, Console())
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C would, so that nothing that it started stays behind."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise Cancelled("told to stop")
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

@@ -118,7 +118,7 @@ def _shifted(progress: Progress, before: int, every: int, done: int) -> None:
 
 def _taken(spec: SourceSpec, group: str, wanted: int, progress: Callable[[int], None]) -> list[DemoFrame]:
     from edge_agent.capture.source import open_source
-    from edge_agent.clock import SystemClock
+    from fovea.process.clock import SystemClock
 
     clock = SystemClock()
     source = open_source(spec, clock)

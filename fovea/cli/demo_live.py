@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -21,6 +21,17 @@ from fovea.core.routing import Tier
 
 _FPS_WINDOW_S = 5.0
 _CONNECT_WITHIN_S = 15.0
+
+
+class Listener(Protocol):
+    """Takes in what a broker sends of the topics that it wants."""
+
+    @property
+    def topics(self) -> str:
+        """A filter of topics."""
+        ...
+
+    def take_message(self, topic: str, payload: bytes, arrived_at: datetime) -> None: ...
 
 
 @dataclass(slots=True)
@@ -163,7 +174,7 @@ class LiveWatch:
 
 
 @contextmanager
-def subscribed(watch: LiveWatch, host: str, port: int) -> Iterator[None]:
+def subscribed(watch: Listener, host: str, port: int) -> Iterator[None]:
     """Feeds `watch` with what a broker sends, until the block ends. Raises Unavailable without a broker."""
     from paho.mqtt.client import Client, ConnectFlags, MQTTMessage
     from paho.mqtt.enums import CallbackAPIVersion

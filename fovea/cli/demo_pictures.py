@@ -60,7 +60,7 @@ def _row(
         wanted = ~frame.truth.ignore
         names = [labels.find_name(int(class_id)) or "" for class_id in frame.truth.class_ids[wanted]]
         drawn = draw_boxes(frame.pixels, frame.truth.boxes_xyxy[wanted], names)
-        cells.append(_cell(f"truth: {len(names)} objects", drawn))
+        cells.append(picture_cell(f"truth: {len(names)} objects", drawn))
     for mode, name in _NAMES.items():
         if mode not in runs:
             continue
@@ -73,12 +73,13 @@ def _row(
             who = f" ({who})"
         shown = answer.detections.above(TOLD_FROM)
         caption = f"{name}{who}: {len(shown)} boxes, {answer.latency_ms:.0f} ms"
-        cells.append(_cell(caption, draw_detections(frame.pixels, shown, labels)))
+        cells.append(picture_cell(caption, draw_detections(frame.pixels, shown, labels)))
     where = frame.group if title == frame.group else f"{title}, {frame.group}"
     return PictureRow(f"{where} at {frame.at_s:.1f} s", cells)
 
 
-def _cell(caption: str, pixels: ImageArray) -> PictureCell:
+def picture_cell(caption: str, pixels: ImageArray) -> PictureCell:
+    """A frame as the report shows it."""
     height = max(round(pixels.shape[0] * _WIDTH_PX / pixels.shape[1]), 1)
     small = cv2.resize(pixels, (_WIDTH_PX, height), interpolation=cv2.INTER_AREA)
     return PictureCell(caption, encode_jpeg(np.asarray(small, np.uint8), _JPEG_QUALITY))

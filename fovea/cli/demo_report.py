@@ -27,13 +27,9 @@ def write_report(findings: DemoFindings, path: Path) -> None:
 
 def report_html(findings: DemoFindings) -> str:
     """The page as text: pictures and plots are within it."""
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
-    )
     conditions = list(dict.fromkeys(name for mode in findings.modes for name in mode.ap_by_condition))
-    return environment.get_template("report.html.j2").render(
+    return rendered(
+        "report.html.j2",
         f=findings,
         verdicts=verdicts(findings),
         kind=KIND,
@@ -41,8 +37,18 @@ def report_html(findings: DemoFindings) -> str:
         band=round(100 * BAND),
         by_condition=conditions,
         plots=_plots(findings),
-        pictures=[_embedded(row) for row in findings.pictures],
+        pictures=[embedded(row) for row in findings.pictures],
     )
+
+
+def rendered(template: str, **values: Any) -> str:
+    """One of the templates as a page. Its style is part of it."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True
+    )
+    return environment.get_template(template).render(**values)
 
 
 def _plots(findings: DemoFindings) -> dict[str, Any]:
@@ -105,7 +111,8 @@ def _quality(mode: ModeFindings) -> tuple[float, float, float]:
     return shared, shared, shared
 
 
-def _embedded(row: PictureRow) -> dict[str, Any]:
+def embedded(row: PictureRow) -> dict[str, Any]:
+    """A row of pictures as a template takes it: they are within the page."""
     return {
         "title": row.title,
         "cells": [

@@ -240,12 +240,12 @@ class Demo:
         )
 
 
-def clear_earlier_run(folder: Path) -> None:
-    """Removes what an earlier demo left in `folder`. Raises Malformed, and removes nothing, when a folder that is not
-    empty does not look like that: it may be somebody's."""
+def clear_earlier_run(folder: Path, known_by: str = "edge-alone.yaml") -> None:
+    """Removes what an earlier demo left in `folder`, `known_by` a file. Raises Malformed, and removes nothing, when a
+    folder that is not empty does not look like that: it may be somebody's."""
     if not folder.exists():
         return
-    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / "edge-alone.yaml").is_file()):
+    if not folder.is_dir() or (any(folder.iterdir()) and not (folder / known_by).is_file()):
         raise Malformed(f"{folder}: expected nothing, or what an earlier demo left; give another --out")
     shutil.rmtree(folder)
 

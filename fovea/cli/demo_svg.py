@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from html import escape
 
 WIDTH, HEIGHT = 560, 330
+WIDE, LOW = 1120, 270
+"""Of a timeline."""
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 28, 26, 50
 _LEAST = 0.1
 
@@ -114,6 +116,44 @@ def stacked(
     return _svg(parts, f"{y_title} over {x_title}")
 
 
+def timeline(
+    at: Sequence[float],
+    series: Mapping[str, tuple[str, Sequence[float]]],
+    marks: Sequence[tuple[float, str]],
+    x_title: str,
+    y_title: str,
+) -> str:
+    """Lines over time: label -> CSS class, one value for each x; where a value is NaN the line has a gap. `marks`: a
+    time and a short name, such as a number, each a line from top to bottom."""
+    shown = [value for _, values in series.values() for value in values if math.isfinite(value)]
+    x = _Scale(min(at, default=0), max([*at, min(at, default=0) + 1e-3]), _LEFT, WIDE - _RIGHT)
+    y = _Scale(0, _nice_above(max(shown, default=1) * 1.15), LOW - _BOTTOM, _TOP + 16)
+    parts = [_axes(x, y, _ticks(x.low, x.high), _ticks(0, y.high), x_title, y_title)]
+    for when, name in marks:
+        left = x.px(when)
+        parts.append(
+            f'<line class="mark" x1="{left:.1f}" x2="{left:.1f}" y1="{_TOP + 12}" y2="{LOW - _BOTTOM}"/>'
+            f'<text class="name" x="{left:.1f}" y="{_TOP + 8}" text-anchor="middle">{escape(name)}</text>'
+        )
+    for kind, values in series.values():
+        for piece in _pieces(at, values):
+            points = _points([(x.px(when), y.px(value)) for when, value in piece])
+            parts.append(f'<polyline class="line {kind}" points="{points}"/>')
+    parts.append(_legend([(label, kind) for label, (kind, _) in series.items()]))
+    return _svg(parts, f"{y_title} over {x_title}", WIDE, LOW)
+
+
+def _pieces(at: Sequence[float], values: Sequence[float]) -> list[list[tuple[float, float]]]:
+    """Runs of points without a gap."""
+    pieces: list[list[tuple[float, float]]] = [[]]
+    for when, value in zip(at, values, strict=True):
+        if math.isfinite(value):
+            pieces[-1].append((when, value))
+        elif pieces[-1]:
+            pieces.append([])
+    return [piece for piece in pieces if piece]
+
+
 def _axes(
     x: _Scale,
     y: _Scale,
@@ -123,22 +163,22 @@ def _axes(
     y_title: str,
     is_share: bool = False,
 ) -> str:
-    bottom = HEIGHT - _BOTTOM
+    left, right, bottom = x.from_px, x.to_px, y.from_px
     parts = []
     for tick in y_ticks:
         text = f"{100 * tick:.0f} %" if is_share else _number(tick)
         parts.append(
-            f'<line class="grid" x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y.px(tick):.1f}" y2="{y.px(tick):.1f}"/>'
-            f'<text class="tick" x="{_LEFT - 8}" y="{y.px(tick) + 4:.1f}" text-anchor="end">{text}</text>'
+            f'<line class="grid" x1="{left}" x2="{right}" y1="{y.px(tick):.1f}" y2="{y.px(tick):.1f}"/>'
+            f'<text class="tick" x="{left - 8}" y="{y.px(tick) + 4:.1f}" text-anchor="end">{text}</text>'
         )
     for tick in x_ticks:
         parts.append(
             f'<line class="grid" x1="{x.px(tick):.1f}" x2="{x.px(tick):.1f}" y1="{bottom}" y2="{bottom + 5}"/>'
             f'<text class="tick" x="{x.px(tick):.1f}" y="{bottom + 19}" text-anchor="middle">{_number(tick)}</text>'
         )
-    middle = (_TOP + bottom) / 2
+    middle = (y.to_px + bottom) / 2
     parts.append(
-        f'<text class="title" x="{(_LEFT + WIDTH - _RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">'
+        f'<text class="title" x="{(left + right) / 2}" y="{bottom + _BOTTOM - 8}" text-anchor="middle">'
         f"{escape(x_title)}</text>"
         f'<text class="title" transform="translate(14 {middle}) rotate(-90)" text-anchor="middle">'
         f"{escape(y_title)}</text>"
@@ -158,9 +198,9 @@ def _legend(entries: Sequence[tuple[str, str]]) -> str:
     return "".join(parts)
 
 
-def _svg(parts: Sequence[str], label: str) -> str:
+def _svg(parts: Sequence[str], label: str, width: int = WIDTH, height: int = HEIGHT) -> str:
     return (
-        f'<svg class="plot" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(label)}">'
+        f'<svg class="plot" viewBox="0 0 {width} {height}" role="img" aria-label="{escape(label)}">'
         f"{''.join(parts)}</svg>"
     )
 

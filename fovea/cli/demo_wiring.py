@@ -30,7 +30,6 @@ def measured_tiers(
     Raises what loading the agent's model raises, and the RetryableErrors when a server does not answer.
     """
     from edge_agent.capture.motion import MotionGate
-    from edge_agent.clock import SystemClock
     from edge_agent.config import load_config
     from edge_agent.frame_walk import FrameWalk, Judging
     from edge_agent.purse import purse_for
@@ -46,6 +45,7 @@ def measured_tiers(
     from fovea.core.gate import RuleGate
     from fovea.core.learned_gate import gate_from_json
     from fovea.link.remote_detector import RemoteDetector, RemoteSettings
+    from fovea.process.clock import SystemClock
     from fovea.process.config_parts import bundle_path
     from fovea.runtime.bundle import Bundle
     from fovea.runtime.onnx_detector import OnnxDetector

@@ -135,12 +135,11 @@ def write_plan(plan: TierPlan) -> PlannedTiers:
             "results_file": results.name,
         },
     }  # fmt: skip
-    paths = {name: _written(plan.folder / f"{name}.yaml", config) for name, config in configs.items()}
+    paths = {name: write_config(plan.folder / f"{name}.yaml", config) for name, config in configs.items()}
     health_url = f"http://{HOST}:{health}/healthz"
-    broker = (sys.executable, "-u", "-m", "fovea.process.embedded_broker", f"{HOST}:{mqtt}")
     return PlannedTiers(
         commands=(
-            TierCommand("broker", broker, partial(mqtt_unready, HOST, mqtt)),
+            broker_command(mqtt),
             TierCommand("cloud", _command("cloud", paths), partial(grpc_unready, cloud_address), 120.0),
             TierCommand("edge", _command("edge", paths), partial(grpc_unready, edge_address), 120.0),
             TierCommand("agent", _command("agent", paths), partial(http_unready, health_url), 120.0),
@@ -187,6 +186,12 @@ def find_bundles(folder: Path) -> dict[Tier, str]:
     return found
 
 
+def broker_command(port: int) -> TierCommand:
+    """The embedded broker, at a port of this machine."""
+    argv = (sys.executable, "-u", "-m", "fovea.process.embedded_broker", f"{HOST}:{port}")
+    return TierCommand("broker", argv, partial(mqtt_unready, HOST, port))
+
+
 def _command(tier: str, paths: Mapping[str, Path]) -> tuple[str, ...]:
     return fovea_command(tier, "--config", str(paths[tier]))
 
@@ -212,7 +217,8 @@ def _camera(folder: Path, camera: CameraPlan) -> dict[str, Any]:
     return entry
 
 
-def _written(path: Path, config: Mapping[str, Any]) -> Path:
+def write_config(path: Path, config: Mapping[str, Any]) -> Path:
+    """Writes a configuration; gives its absolute path."""
     path.write_text(yaml.safe_dump(dict(config), sort_keys=False), encoding="utf-8")
     return path.absolute()
 

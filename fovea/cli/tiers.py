@@ -87,21 +87,32 @@ class TierProcesses:
         ready in time, Cancelled when `told_to_stop` is set meanwhile. What runs by then is left for `stop`.
         """
         for command in self._commands:
-            note(f"{command.name}: starting")
-            begun_s = time.monotonic()
-            self._running.append(_Running(command, self._on_line))
-            while (reason := command.is_ready()) is not None:
-                self.check()
-                if told_to_stop is not None and told_to_stop.is_set():
-                    raise Cancelled(f"told to stop while {command.name} was starting")
-                if time.monotonic() - begun_s > command.ready_within_s:
-                    raise DeadlineExceeded(
-                        f"{command.name} was not ready after {command.ready_within_s:.0f} s: {reason}"
-                        + self._last_lines(self._running[-1])
-                    )
-                time.sleep(_POLL_S)
+            self._start_one(command, told_to_stop, note)
+
+    def restart_one(self, name: str, note: Callable[[str], None] = lambda text: None) -> None:
+        """Ends one of them and starts it again, by the same command. Raises NotFound when it does not run, else as
+        `start` does."""
+        self.stop_one(name)
+        self._start_one(next(each for each in self._commands if each.name == name), None, note)
+
+    def _start_one(
+        self, command: TierCommand, told_to_stop: threading.Event | None, note: Callable[[str], None]
+    ) -> None:
+        note(f"{command.name}: starting")
+        begun_s = time.monotonic()
+        self._running.append(_Running(command, self._on_line))
+        while (reason := command.is_ready()) is not None:
             self.check()
-            note(f"{command.name}: ready after {time.monotonic() - begun_s:.1f} s")
+            if told_to_stop is not None and told_to_stop.is_set():
+                raise Cancelled(f"told to stop while {command.name} was starting")
+            if time.monotonic() - begun_s > command.ready_within_s:
+                raise DeadlineExceeded(
+                    f"{command.name} was not ready after {command.ready_within_s:.0f} s: {reason}"
+                    + self._last_lines(self._running[-1])
+                )
+            time.sleep(_POLL_S)
+        self.check()
+        note(f"{command.name}: ready after {time.monotonic() - begun_s:.1f} s")
 
     def check(self) -> None:
         """Raises BrokenError naming the first process that ended by itself, with its last lines."""

@@ -20,9 +20,9 @@ import pytest
 from edge_agent.capture.camera import Camera, CameraPhase, CameraSettings
 from edge_agent.capture.camera_trial import try_source
 from edge_agent.capture.source import SourceSpec
-from edge_agent.clock import SystemClock
 from fovea.core.errors import Unavailable
 from fovea.core.frame import Frame, ImageSize
+from fovea.process.clock import SystemClock
 
 PYTHON = "/usr/bin/python3"
 SERVER = Path(__file__).with_name("gst_camera.py")

@@ -14,9 +14,9 @@ import pytest
 
 from edge_agent.capture.camera import Camera, CameraPhase, CameraSettings, DropCause
 from edge_agent.capture.source import SourceSpec, open_source
-from edge_agent.clock import SystemClock
 from fovea.core.errors import FoveaError, RejectedError
 from fovea.core.frame import checked_pixels
+from fovea.process.clock import SystemClock
 
 DATA = Path(os.environ.get("FOVEA_REALDATA", "/nonexistent"))
 MEDIA = sorted(path for part in ("odd", "video") for path in (DATA / part).glob("*") if path.is_file())

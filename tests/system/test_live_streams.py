@@ -15,9 +15,9 @@ import pytest
 
 from edge_agent.capture.camera import Camera, CameraPhase, CameraSettings, CameraState, DropCause, stop_all
 from edge_agent.capture.source import SourceSpec, open_source, read_next
-from edge_agent.clock import SystemClock
 from fovea.core.errors import Unavailable
 from fovea.core.frame import Frame, ImageSize
+from fovea.process.clock import SystemClock
 from tests.rtsp_camera import RtspCamera, rtsp_camera
 from tests.stream_servers import motion_jpeg, numbered, silent_peer
 
@@ -234,7 +234,7 @@ def test_a_frozen_http_camera_is_noticed(watch: Callable[..., Watched]) -> None:
 _PROCESS = """
 import signal, sys, threading
 from edge_agent.capture.camera import Camera, CameraSettings, stop_all
-from edge_agent.clock import SystemClock
+from fovea.process.clock import SystemClock
 from edge_agent.capture.source import SourceSpec
 told = threading.Event()
 signal.signal(signal.SIGTERM, lambda *_: told.set())

@@ -18,9 +18,10 @@ import pytest
 
 from edge_agent.publish.label_names import LabelNames
 from edge_agent.publish.messages import status_message
-from edge_agent.publish.mqtt_publisher import MqttPublisher, client_id_of
-from edge_agent.publish.mqtt_settings import MqttSettings, MqttTls
+from edge_agent.publish.mqtt_publisher import MqttPublisher
 from edge_agent.publish.publishing import CameraCondition, CameraStatus, Feature, ObjectCounts
+from fovea.mqtt.names import client_id_of
+from fovea.mqtt.settings import MqttSettings, MqttTls
 from tests.broker_process import BrokerProcess, broker, free_port, running
 from tests.mqtt_listener import Listener, listening, wait_until
 from tests.published_values import NOON, some_event, some_result, some_track, some_tracking
@@ -151,7 +152,7 @@ def test_a_device_that_dies_is_offline_by_its_last_will(amqtt: BrokerProcess) ->
         program = (
             "import sys, time\n"
             "from edge_agent.publish.mqtt_publisher import MqttPublisher\n"
-            "from edge_agent.publish.mqtt_settings import MqttSettings\n"
+            "from fovea.mqtt.settings import MqttSettings\n"
             "from edge_agent.publish.label_names import LabelNames\n"
             "publisher = MqttPublisher(MqttSettings('127.0.0.1', int(sys.argv[1])), 'box', ['gate'], LabelNames())\n"
             "publisher.start()\n"

@@ -339,7 +339,7 @@ import signal, sys
 from datetime import timedelta
 from pathlib import Path
 from edge_agent.bootstrap import build
-from edge_agent.clock import SystemClock
+from fovea.process.clock import SystemClock
 from edge_agent.config import load_config
 from edge_agent.run import run_built
 from fovea.process.logs import configure_logs

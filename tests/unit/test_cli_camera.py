@@ -11,12 +11,12 @@ import yaml
 from typer.testing import CliRunner
 
 from edge_agent.capture.source import SourceSpec, open_source, read_next
-from edge_agent.clock import SystemClock
 from edge_agent.config import load_config
 from edge_agent.settings_from_config import source_spec
 from fovea.cli import camera, detect
 from fovea.cli.main import GROUPS
 from fovea.core.errors import FoveaError, Malformed, NotFound
+from fovea.process.clock import SystemClock
 from tests.builders import tiny_bundle
 from tests.unit.test_agent_sources import write_picture, write_video
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from calibration.truth import GroundTruth
-from edge_agent.clock import SystemClock
 from edge_agent.frame_walk import FrameWalk, Judging
 from edge_agent.purse import RULES_PRICE, Purse
 from edge_agent.track.tracker import Tracker
@@ -31,6 +30,7 @@ from fovea.core.labels import LabelSet, label_named
 from fovea.core.merging import merge_answers, merged_ref
 from fovea.core.price import AskPrice
 from fovea.core.routing import Reason, Tier
+from fovea.process.clock import SystemClock
 from fovea.runtime.images import decode_image
 from protos.calls import DetectAnswer, DetectQuestion
 from tests.builders import model_ref, scene

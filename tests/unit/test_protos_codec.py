@@ -18,6 +18,7 @@ from fovea.core.errors import Malformed, RejectedError, TooLarge
 from fovea.core.frame import FrameId, ImageSize
 from fovea.core.hard_case import HardCase, TierAnswer
 from fovea.core.labels import Label, LabelSet
+from fovea.core.mosaic import Mosaic, Tile
 from fovea.core.routing import Tier
 from protos.calls import (
     Delivery,
@@ -113,13 +114,15 @@ QUESTIONS = PICTURES.flatmap(
         frame_id=st.none() | FRAME_IDS,
         captured_at=st.none() | INSTANTS,
         captured_mono_s=st.none() | st.floats(allow_nan=False, allow_infinity=False),
-        regions_xyxy=st.integers(0, 3).flatmap(boxes_of),
         wants_candidates=st.booleans(),
         priority=st.sampled_from(Priority),
         answers=tier_answers(size_of_picture(picture)),
         reasons=REASONS,
         send_probability=st.none() | PROBABILITIES,
     )
+)
+MOSAIC = Mosaic(
+    ImageSize(200, 100), ImageSize(112, 64), (Tile(0, 0, 48, 64, 0, 0), Tile(100, 36, 48, 64, 64, 0))
 )
 CASES = st.builds(
     HardCase,
@@ -167,6 +170,19 @@ def same(one: Any, other: Any) -> bool:
 @given(QUESTIONS)
 def test_a_question_is_read_as_it_was_written(question: DetectQuestion) -> None:
     assert same(question_from_bytes(question_to_bytes(question)), question)
+
+
+def test_a_question_about_parts_keeps_their_layout_and_its_answers_are_about_the_frame() -> None:
+    own = TierAnswer(
+        Tier.AGENT, Detections.empty(MOSAIC.frame_size, REF), LabelSet.coco(), MOSAIC.regions_xyxy
+    )
+    asked = DetectQuestion(np.zeros((64, 112, 3), np.uint8), mosaic=MOSAIC, answers=(own,))
+    read = question_from_bytes(question_to_bytes(asked))
+    assert same(read, asked) and read.mosaic == MOSAIC
+    assert not read.answers[0].is_whole
+    of_the_picture = TierAnswer(Tier.AGENT, Detections.empty(MOSAIC.size, REF), LabelSet.coco())
+    with pytest.raises(Malformed, match="one image size"):
+        DetectQuestion(np.zeros((64, 112, 3), np.uint8), mosaic=MOSAIC, answers=(of_the_picture,))
 
 
 @given(answers())
@@ -321,6 +337,16 @@ def test_a_tier_answers_with_a_thousand_boxes_at_most() -> None:
         question_from_bytes(question(1001))
 
 
+def mosaic(**changes: Any) -> wire.Mosaic:
+    """Of a frame of 20x10 px; one tile, which is all of the picture."""
+    fields: dict[str, Any] = {
+        "frame_size": wire.ImageSize(width=20, height=10),
+        "size": wire.ImageSize(width=8, height=8),
+        "tiles": [wire.Tile(width=8, height=8)],
+    }
+    return wire.Mosaic(**fields | changes)
+
+
 def elsewhere() -> wire.Detections:
     """Detections in a picture of another size."""
     return detections(image_size=wire.ImageSize(width=11, height=10))
@@ -360,8 +386,28 @@ def question(**changes: Any) -> bytes:
         ),
         (question(captured_at={"seconds": -(2**62)}), "question captured_at: expected a time between years"),
         (question(captured_at={"nanos": -1}), "question captured_at: expected a time between years"),
-        (question(regions=[wire.Box(x1=5)]), "question regions_xyxy: expected x1 <= x2"),
-        (question(regions=[wire.Box(x2=NAN)]), "question regions_xyxy: expected finite values"),
+        (question(mosaic=wire.Mosaic()), "image size width: expected 1 to"),
+        (question(mosaic=mosaic(tiles=[])), "mosaic: expected 1 to 32 tiles, got 0"),
+        (question(mosaic=mosaic(tiles=[wire.Tile()] * 33)), "mosaic: expected at most 32 tiles, got 33"),
+        (question(mosaic=mosaic(tiles=[wire.Tile(width=9)])), "tile: expected sides of 1 px or more"),
+        (
+            question(mosaic=mosaic(tiles=[wire.Tile(width=99, height=9)])),
+            "mosaic: expected tiles within the frame of 20x10 px",
+        ),
+        (
+            wire.DetectRequest(
+                mosaic=mosaic(), raw=wire.RawImage(size=wire.ImageSize(width=1, height=1), bgr=b"xxx")
+            ).SerializeToString(),
+            "question image: expected a mosaic of 8x8 px, got 1x1",
+        ),
+        (
+            question(answers=[tier_answer(looked=[wire.Box(x1=5)])]),
+            "tier answer looked_xyxy: expected x1 <= x2",
+        ),
+        (
+            question(answers=[tier_answer(looked=[wire.Box(x2=NAN)])]),
+            "tier answer looked_xyxy: expected finite values",
+        ),
         (question(answers=[tier_answer(tier=3)]), r"tier: expected one of \[0, 1, 2\], got 3"),
         (question(answers=[tier_answer(detections=None)]), "image size width"),
         (question(answers=[tier_answer(labels=[])]), "labels: expected at least one"),

@@ -178,6 +178,14 @@ def test_one_broken_device_does_not_stop_a_fleet() -> None:
     assert decided(Stage.QUARTER, reports).move is Move.ADVANCE
 
 
+def test_the_only_device_of_a_small_canary_is_enough_to_go_back() -> None:
+    inside = next(d for d in DEVICES if desired(Stage.CANARY).for_device(d).run == NEW)
+    outside = next(d for d in DEVICES if desired(Stage.QUARTER).for_device(d).run == OLD)
+    decision = decided(Stage.CANARY, [report(inside, OLD, phase=Phase.STEPPED_BACK), report(outside)])
+    assert decision.move is Move.BACK
+    assert decision.reasons == (f"1 of 1 devices failed ({inside})",)
+
+
 def test_a_model_that_asks_for_everything_goes_back() -> None:
     decision = decided(Stage.CANARY, fleet(Stage.CANARY, mean=0.9, n=400, asked=(1000, 700)))
     assert decision.move is Move.BACK
