@@ -72,8 +72,8 @@ class RolloutPlan(HarmRules):
     the tier above (0..1) that may be lost and still counts as no worse. max_failed, max_failed_share: devices of the
     cohort that stepped back, refused or restarted again and again; harm when both are exceeded, or half the cohort
     failed. latency_ratio: of the median p95 latency, against what it would be without the new model; asked_ratio,
-    asked_slack: of the asked rate, whichever allows more. silent_after_s: a device that has not reported for so long is
-    away and not waited for.
+    asked_slack: of the asked rate, whichever allows more. silent_after_s: a device that has not reported for so long
+    is away and not waited for.
     """
 
     stages: Mapping[Stage, StagePlan] = field(default_factory=_usual_stages)
