@@ -16,14 +16,14 @@ from cloud.release.registered import Alias
 from cloud.rollout.rollout import Status
 from fovea.bench.loop_test import TestClips
 from fovea.cli.demo_loop_findings import Quality, RolloutFindings, RoundFindings
-from fovea.cli.demo_loop_measure import qualities_of
+from fovea.cli.demo_loop_measure import qualities_of, with_asked
 from fovea.cli.demo_loop_plan import DAY, DEVICES, FAMILY, NIGHT, PlannedLoop
 from fovea.cli.demo_loop_record import Recorder
 from fovea.cli.demo_loop_rollout import DemoRollout
 from fovea.cli.demo_loop_round import RoundRun, round_command
 from fovea.cli.demo_loop_screen import ACTS
 from fovea.cli.demo_loop_street import StreetPerson
-from fovea.cli.demo_loop_watch import ASKED_OVER_S, FleetWatch
+from fovea.cli.demo_loop_watch import FleetWatch
 from fovea.cli.tiers import TierProcesses
 from fovea.core.errors import Unavailable
 from fovea.runtime.bundle import Bundle
@@ -32,6 +32,8 @@ CONDITIONS: Final = (DAY, NIGHT)
 _POLL_S: Final = 0.5
 _FIRST_FRAMES_WITHIN_S: Final = 90.0
 _MOST_RESUMES: Final = 2
+_ASKED_OVER_S: Final = 60.0
+"""The rate of an act is that of its last minute: each camera sees another street every half minute."""
 
 
 @dataclass(slots=True)
@@ -103,7 +105,7 @@ class Acts:
             with self._act(4):
                 self._recorder.said = "all devices run the new student"
                 self._wait(self._plan.after_s)
-                self._found.asked["after"] = self._recorder.asked_share(ASKED_OVER_S)
+                self._found.asked["after"] = self._recorder.asked_share(_ASKED_OVER_S)
 
     @contextmanager
     def _act(self, number: int) -> Iterator[None]:
@@ -116,7 +118,7 @@ class Acts:
         self._until(lambda: self._watch.frames > 0, _FIRST_FRAMES_WITHIN_S, "no answer of an agent over MQTT")
         self._recorder.mark("day", "the cameras begin to look")
         self._wait(self._plan.day_s)
-        self._found.asked["day"] = self._recorder.asked_share(ASKED_OVER_S)
+        self._found.asked["day"] = self._recorder.asked_share(_ASKED_OVER_S)
 
     def _night(self) -> datetime:
         recorder, found = self._recorder, self._found
@@ -133,7 +135,7 @@ class Acts:
         recorder.mark("labelled", f"{found.golden[NIGHT]} night frames have labels of a person")
         recorder.said = "the same student by night; cases collect"
         self._wait(self._plan.night_s - (time.monotonic() - begun_s))
-        found.asked["night"] = recorder.asked_share(ASKED_OVER_S)
+        found.asked["night"] = recorder.asked_share(_ASKED_OVER_S)
         return night_at
 
     def _learn(self, night_at: datetime) -> None:
@@ -151,7 +153,8 @@ class Acts:
         found.new = self._hands.load_candidate(planned)
         recorder.said = "old and new student on the held-out clips"
         table = found.clips.table(found.new, CONDITIONS)
-        found.qualities = qualities_of(found.clips, found.old, table)
+        qualities = qualities_of(found.clips, found.old, table)
+        found.qualities = with_asked(qualities, found.clips, found.first, found.new, self._plan.ask_from)
         recorder.ap |= {f"{q.condition}, new": q.new.value for q in found.qualities if q.new is not None}
         recorder.new_model = found.new.ref.sha256
 

@@ -72,13 +72,16 @@ class RolloutFindings:
 @dataclass(frozen=True, slots=True)
 class Quality:
     """AP50-95 (0..1) of the old and the new student on the same held-out clips of a condition, and new minus old,
-    paired by clip. `new` and `gain` are None where there is no new student."""
+    paired by clip; and the share of these frames about which the gate of each would ask (NaN: not measured). What is
+    of the new student is None where there is none."""
 
     condition: str
     frames: int
     old: Interval
     new: Interval | None = None
     gain: Interval | None = None
+    asked_old: float = math.nan
+    asked_new: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +155,26 @@ def _of_asking(findings: LoopFindings) -> Iterator[str]:
         yield f"When night fell the asked rate {verb} from {asked.day:.0%} to {asked.night:.0%} of all frames."
         if not has_risen:
             yield (
-                "A student that sees next to nothing at night has little to doubt: here its gate did not notice. "
-                "What noticed were the audits, which are sent whatever the gate thinks."
+                "A student that sees next to nothing at night has little to doubt: its gate did not notice. That is "
+                "why a share of the frames is sent whatever the gate thinks."
             )
     if not math.isnan(asked.after) and findings.is_out:
         verb = "fell" if asked.after < asked.night - _SAME else "did not fall: it went"
         yield f"With the new student the asked rate at night {verb} to {asked.after:.0%}."
 
 
+def _of_the_gates(findings: LoopFindings) -> Iterator[str]:
+    """The same frames for both: what live cameras see differs from minute to minute."""
+    for found in findings.qualities:
+        if found.asked_new is not None and not math.isnan(found.asked_old):
+            yield (
+                f"On the held-out {found.condition} frames the old student's gate would ask about "
+                f"{found.asked_old:.0%}, the new one's about {found.asked_new:.0%}."
+            )
+
+
 def _of_the_round(findings: LoopFindings) -> Iterator[str]:
+    yield from _of_the_gates(findings)
     found = findings.round
     if found is None:
         yield "No round of learning came to an end."

@@ -30,8 +30,8 @@ class LoopPlan:
     ask_from        how sure a camera's gate has to be that asking pays
     audit_share     of the other frames that are sent at random: far more than usual: there are minutes, no days
     golden_clips    of each condition that a person labels two frames of; test_clips: the same, held out
-    worse_by        of agreement with the tier above that may be lost; latency_ratio: slower by more counts as harm, and
-                    it is large as all processes get in each other's way on the same cores
+    worse_by        of agreement with the tier above that may be lost
+    latency_ratio   slower by more counts as harm; large, as all processes get in each other's way on the same cores
     stage_s         that a rollout stays in a stage at least; stage_most_s: then it pauses for a person
     """
 
@@ -39,14 +39,14 @@ class LoopPlan:
     fps: float = 1.0
     day_s: float = 75.0
     night_s: float = 120.0
-    after_s: float = 60.0
+    after_s: float = 90.0
     train_minutes: float = 4.0
     ask_from: float = 0.9
     audit_share: float = 0.25
     golden_clips: int = 40
     test_clips: int = 24
-    new_cases: int = 250
-    replay_cases: int = 150
+    new_cases: int = 200
+    replay_cases: int = 400
     stage_s: float = 25.0
     stage_most_s: float = 150.0
     worse_by: float = 0.2
@@ -182,6 +182,8 @@ def _cloud(plan: LoopPlan, address: str, mqtt_port: int, releases: str) -> dict[
             "student": "zoo:street-student-day-fp32",
             "champion": FIRST_BUNDLE,
             "folder": "rounds",
+            # The teacher's labels alone: its doubts cost a look at every image, and minutes are few.
+            "mode": "pseudo",
             "minutes": plan.train_minutes,
             "new_cases": plan.new_cases,
             "replay_cases": plan.replay_cases,
@@ -222,7 +224,12 @@ def _agent(planned: PlannedLoop, device: str, condition: str) -> dict[str, Any]:
             if owner == device
         ],
         # As if the edge box was another machine: pictures travel small, and their bytes mean something.
-        "edge": {"address": planned.edge_address, "encoding": "jpeg", "timeout_ms": 10_000},
+        "edge": {
+            "address": planned.edge_address,
+            "encoding": "jpeg",
+            "timeout_ms": 20_000,
+            "max_in_flight": 32,
+        },
         # The gate's word alone counts, and its questions are always paid: the asked rate is what it thinks.
         "gate": {"ask_from": plan.ask_from},
         "qoe": {"enabled": False},

@@ -30,7 +30,7 @@ def write_report(findings: LoopFindings, folder: Path) -> None:
 def report_html(findings: LoopFindings) -> str:
     """The page as text: pictures and plots are within it."""
     return rendered(
-        "loop.html.j2",
+        "demo_loop.html.j2",
         f=findings,
         sentences=sentences(findings),
         cards=cards_of(findings),
@@ -39,6 +39,7 @@ def report_html(findings: LoopFindings) -> str:
         asked_over=round(ASKED_OVER_S),
         clock=clock,
         points=_points,
+        share=_share,
         signed=_signed,
     )
 
@@ -98,6 +99,10 @@ def _plots(findings: LoopFindings) -> dict[str, Any]:
         "asked": Markup(timeline(at_min, asked, marks, "minutes", "% of frames")),
         "ap": Markup(timeline(at_min, ap, marks, "minutes", "AP50-95, points")),
     }
+
+
+def _share(value: float) -> str:
+    return "–" if math.isnan(value) else f"{100 * value:.0f} %"
 
 
 def _points(found: Interval) -> str:

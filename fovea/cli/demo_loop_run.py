@@ -16,7 +16,7 @@ from fovea.cli.demo_loop_findings import (
     Asked,
     LoopFindings,
 )
-from fovea.cli.demo_loop_measure import picture_rows, qualities_of
+from fovea.cli.demo_loop_measure import picture_rows, qualities_of, with_asked
 from fovea.cli.demo_loop_plan import DAY, DEVICES, NIGHT, LoopPlan, plan_loop
 from fovea.cli.demo_loop_record import Recorder
 from fovea.cli.demo_loop_report import write_report
@@ -87,7 +87,7 @@ class LoopDemo:
         )
         clips = person.test_clips()
         old = clips.table(first, CONDITIONS)
-        qualities = qualities_of(clips, old, None)
+        qualities = with_asked(qualities_of(clips, old, None), clips, first, None, plan.ask_from)
         for each in qualities:
             self._note(
                 f"AP50-95 on {each.frames} held-out {each.condition} frames: {100 * each.old.value:.1f}"

@@ -73,7 +73,7 @@ def scene_line(scene: Scene) -> str:
 
 def show_findings(console: Console, findings: LoopFindings) -> None:
     """The table at the end, and what it says."""
-    table = Table(box=SIMPLE_HEAD, title="AP50-95, points (95 %)", title_justify="left", pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, title="AP50-95, points (95 %)", title_justify="left", padding=(0, 1, 0, 0))
     for heading in ("held out", "frames", "before", "after", "gain"):
         table.add_column(heading, no_wrap=True)
     for found in findings.qualities:
@@ -88,7 +88,7 @@ def _told(found: Interval | None, form: str) -> str:
     if found is None:
         return "-"
     value, low, high = (format(100 * each, form) for each in (found.value, found.low, found.high))
-    return f"{value} ({low} to {high})"
+    return f"{value} ({low} {high})" if form.startswith("+") else f"{value} ({low}-{high})"
 
 
 def percent(share: float) -> str:

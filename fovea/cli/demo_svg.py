@@ -123,10 +123,10 @@ def timeline(
     x_title: str,
     y_title: str,
 ) -> str:
-    """Lines over time: label -> CSS class, one value for each x; where a value is NaN the line has a gap. `marks`: a
-    time and a short name, such as a number, each a line from top to bottom."""
+    """Lines over a time that begins at 0: label -> CSS class, one value for each x; where a value is NaN the line has
+    a gap. `marks`: a time and a short name, such as a number, each a line from top to bottom."""
     shown = [value for _, values in series.values() for value in values if math.isfinite(value)]
-    x = _Scale(min(at, default=0), max([*at, min(at, default=0) + 1e-3]), _LEFT, WIDE - _RIGHT)
+    x = _Scale(0, max([*at, 1e-3]), _LEFT, WIDE - _RIGHT)
     y = _Scale(0, _nice_above(max(shown, default=1) * 1.15), LOW - _BOTTOM, _TOP + 16)
     parts = [_axes(x, y, _ticks(x.low, x.high), _ticks(0, y.high), x_title, y_title)]
     for when, name in marks:

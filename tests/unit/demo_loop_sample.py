@@ -46,7 +46,10 @@ def good() -> LoopFindings:
         marks=[Mark(0, "day"), Mark(120, "night falls"), Mark(200, "round begins"), Mark(420, "canary", "<b>")],
         qualities=[
             Quality("day", 48, Interval(0.17, 0.15, 0.2), Interval(0.172, 0.15, 0.2), Interval(0.002, -0.01, 0.015)),
-            Quality("night", 48, Interval(0.02, 0.01, 0.03), Interval(0.09, 0.07, 0.11), Interval(0.07, 0.05, 0.09)),
+            Quality(
+                "night", 48, Interval(0.02, 0.01, 0.03), Interval(0.09, 0.07, 0.11), Interval(0.07, 0.05, 0.09),
+                asked_old=0.63, asked_new=0.3,
+            ),
         ],
         asked=Asked(0.4, 0.63, 0.25),
         round=RoundFindings("promote", ["every check passed"], [StepFindings("distil", 240.0, "trained")], 96),

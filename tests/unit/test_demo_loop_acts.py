@@ -191,6 +191,7 @@ def test_a_good_end_goes_through_all_acts_and_marks_every_moment(tmp_path: Path)
     assert play.found.golden == {"day": 80, "night": 80}
     assert set(play.found.asked) == {"day", "night", "after"}
     assert [quality.gain is not None for quality in play.found.qualities] == [True, True]
+    assert all(0 <= (quality.asked_new or 0.0) <= 1 for quality in play.found.qualities)
     assert play.recorder.new_model == play.hands.candidate.ref.sha256
     assert play.found.rollout is not None
     assert play.found.rollout.status == "done"
