@@ -47,7 +47,7 @@ class PromotionSettings:
     asked_slack: float = 0.05
     """or so much more of all frames, whichever allows more"""
     latency_ratio: float = 1.15
-    """times the champion's median latency in the same run, at most"""
+    """times the champion's, measured in the same run, at most"""
     max_bundle_bytes: int = 20_000_000
     resamples: int = 1000
     """draws of each bootstrap"""
@@ -65,6 +65,7 @@ class Measured:
     golden: the matches of all golden frames, in groups of frames that resemble each other (a clip, a minute of a
     camera). false_boxes_per_frame: boxes that people would be told of, on golden frames in which nothing is.
     calibration_error: D-ECE on the golden frames. asked_rate: share of them that its gate would ask about.
+    latency_ms: of a frame, in CPU time of one thread, so that what else runs on the machine does not decide.
     """
 
     golden: MatchTable

@@ -94,10 +94,14 @@ def select(work: RoundWork) -> StepResult:
     if not new:
         what = "new case" if plan.condition is None else f"case that shows {plan.condition}"
         raise Malformed(f"round for site {plan.site}: expected at least one {what}, there is none")
-    past = Selection(plan.replay + len(new), plan.seed, CaseFilter(), with_audits=False)
-    replay = [case for case in _selected(work, past, apart) if case.id not in taken][: plan.replay]
-    if plan.condition is not None:
-        replay = [case for case in replay if shown_condition(case) != plan.condition]
+    # As many more as cannot be taken: those that show what is new, or were taken already.
+    out_of_reach = len(new) if plan.condition is None else max(room.cases.count(wanted), len(new))
+    past = Selection(plan.replay + out_of_reach, plan.seed, CaseFilter(), with_audits=False)
+    replay = [
+        case
+        for case in _selected(work, past, apart)
+        if case.id not in taken and (plan.condition is None or shown_condition(case) != plan.condition)
+    ][: plan.replay]
     chosen = {"new": [case.id for case in new], "replay": [case.id for case in replay]}
     write_atomically(work.home / SELECTED, json.dumps(chosen).encode())
     room.cases.protect([*chosen["new"], *chosen["replay"]], f"round:{work.id}")
