@@ -86,6 +86,14 @@ def test_a_box_at_the_answer_threshold_may_go_missing() -> None:
     assert check_golden(golden, seeing([])).is_same
 
 
+def test_what_nobody_would_be_told_of_may_differ_between_processors() -> None:
+    faint: Seen = [((40.0, 5.0, 43.0, 14.0), 0.21, 0)]
+    golden = make_golden(seeing([*PERSON, *faint]), [scene()], answer_min_score=0.05)
+    assert check_golden(golden, seeing(PERSON)).is_same
+    assert check_golden(golden, seeing([*PERSON, ((41.0, 5.0, 44.0, 13.0), 0.14, 0)])).is_same
+    assert not check_golden(golden, seeing(faint)).is_same
+
+
 def test_a_bundle_without_golden_frames_has_nothing_to_differ() -> None:
     verdict = check_golden(tiny_bundle(model=b"graph").parts, seeing(PERSON))
     assert verdict.is_same
